@@ -1,0 +1,1 @@
+"""How an operation runs on a CPU: packing, kernels, the program executor and its threads."""

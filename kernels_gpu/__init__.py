@@ -1,0 +1,1 @@
+"""How an operation runs on an NVIDIA GPU."""

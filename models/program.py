@@ -1,0 +1,232 @@
+"""The step program: what one forward pass of a model does, as a list of operations on named buffers.
+
+Owns the operations and the rules of a program.  Does not know files, devices or how an operation is computed:
+a device binds a program (see runtime/devices), an architecture lowers to one (see lowering.py).
+
+Every buffer holds one float32 row a token.  Shapes below: T tokens of a batch, n tokens whose logits are wanted.
+Weights are named as in the GGUF file; a matrix is [rows = outputs, columns = inputs].
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Activation = Literal["silu", "gelu_tanh"]
+Pairing = Literal["halves", "neighbours"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """A named float32 buffer [T, width]."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope:
+    """Rotary position embedding: pair i of a head turns by position * frequencies[i] radians.
+
+    pairing: "halves" pairs element i with i + dimensions/2 (NeoX), "neighbours" 2i with 2i + 1 (the original).
+    Elements from `dimensions` on are left alone.  magnitude multiplies cosine and sine (YaRN's attention factor).
+    """
+
+    dimensions: int
+    pairing: Pairing
+    frequencies: tuple[float, ...]
+    magnitude: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvLayer:
+    """What one layer keeps of every token: K and V of num_kv_heads heads of head_dim values."""
+
+    num_kv_heads: int
+    head_dim: int
+    window: int | None = None  # a token sees itself and the window - 1 tokens before it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed:
+    """out[t] = weight[token_ids[t]] * scale."""
+
+    weight: str
+    out: Buffer
+    scale: float = 1.0
+    layer_idx: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalize:
+    """out = x / sqrt(mean(x ** 2) + epsilon) * weight, row by row; with `add`, out += that (a norm after a branch)."""
+
+    x: Buffer
+    weight: str
+    out: Buffer
+    epsilon: float
+    add: bool = False
+    layer_idx: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One matrix of a product: out = x @ weight.T + bias."""
+
+    weight: str
+    out: Buffer
+    bias: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """Products that share their input, done in one pass; with `add`, each is added to what its out holds.
+
+    sensitive: the model's answers suffer most where this input is rounded (Q, K, V and ffn_down).
+    """
+
+    x: Buffer
+    parts: tuple[Part, ...]
+    add: bool = False
+    sensitive: bool = False
+    layer_idx: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedProject:
+    """out = activation(x @ gate.T) * (x @ up.T)."""
+
+    x: Buffer
+    gate: str
+    up: str
+    out: Buffer
+    activation: Activation
+    layer_idx: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotateAndStore:
+    """Normalises (where weights are given) and rotates each head of q in place and of k, then stores k and v in the cache.
+
+    q: [T, num_heads * head_dim], k, v: [T, num_kv_heads * head_dim].  q_norm, k_norm: weights of head_dim values.
+    rope None: no rotation in this layer.
+    """
+
+    q: Buffer
+    k: Buffer
+    v: Buffer
+    num_heads: int
+    cache: KvLayer
+    rope: Rope | None
+    q_norm: str | None = None
+    k_norm: str | None = None
+    epsilon: float = 0.0
+    layer_idx: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attend:
+    """out = softmax(scale * q K^T, causal and within the layer's window) V for every head, from the cache of layer_idx.
+
+    Query head h reads KV head h // (num_heads // num_kv_heads).
+    """
+
+    q: Buffer
+    out: Buffer
+    num_heads: int
+    cache: KvLayer
+    scale: float
+    layer_idx: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectOutputs:
+    """out[i] = x[outputs[i]]: from here on only the n rows whose logits are wanted."""
+
+    x: Buffer
+    out: Buffer
+    layer_idx: int | None = None
+
+
+Operation = Embed | Normalize | Project | GatedProject | RotateAndStore | Attend | SelectOutputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One forward pass.  layers[i] is what layer i keeps; operations stand in order, those of layer i with layer_idx i.
+
+    hidden: the buffer that crosses from one layer to the next; logits: [n, vocab_size] at the end.
+    """
+
+    operations: tuple[Operation, ...]
+    layers: tuple[KvLayer, ...]
+    hidden: Buffer
+    logits: Buffer
+    vocab_size: int
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Every buffer by name."""
+        found: dict[str, Buffer] = {}
+        for operation in self.operations:
+            for buffer in buffers_of(operation):
+                if found.setdefault(buffer.name, buffer) != buffer:
+                    raise AssertionError(f"buffer {buffer.name} has two widths")
+        return found
+
+    def weights(self) -> list[str]:
+        """Names of all weights, in the order of use, each once."""
+        return list(dict.fromkeys(name for operation in self.operations for name in weights_of(operation)))
+
+    def describe(self) -> str:
+        """The program as text, one operation a line, for people and for snapshot tests."""
+        return "\n".join(describe_operation(operation) for operation in self.operations)
+
+
+def buffers_of(operation: Operation) -> Iterator[Buffer]:
+    """The buffers that an operation reads or writes."""
+    for value in vars(operation).values():
+        if isinstance(value, Buffer):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (part.out for part in value if isinstance(part, Part))
+
+
+def weights_of(operation: Operation) -> Iterator[str]:
+    """The weights that an operation reads, in order."""
+    match operation:
+        case Embed(weight=weight) | Normalize(weight=weight):
+            yield weight
+        case Project(parts=parts):
+            for part in parts:
+                yield part.weight
+                if part.bias is not None:
+                    yield part.bias
+        case GatedProject(gate=gate, up=up):
+            yield from (gate, up)
+        case RotateAndStore(q_norm=q_norm, k_norm=k_norm):
+            yield from (name for name in (q_norm, k_norm) if name is not None)
+        case _:
+            pass
+
+
+def describe_operation(operation: Operation) -> str:
+    """`GatedProject layer 3: x=h gate=blk.3.ffn_gate.weight ...`."""
+    where = "" if operation.layer_idx is None else f" layer {operation.layer_idx}"
+    words = [f"{key}={_show(value)}" for key, value in vars(operation).items() if key != "layer_idx" and value not in (None, False)]
+    return f"{type(operation).__name__}{where}: {' '.join(words)}"
+
+
+def _show(value: object) -> str:
+    match value:
+        case Buffer():
+            return f"{value.name}[{value.width}]"
+        case Part():
+            return f"{value.weight}{'+' + value.bias if value.bias else ''}->{_show(value.out)}"
+        case Rope():
+            return f"rope({value.dimensions},{value.pairing},{len(value.frequencies)} frequencies)"
+        case KvLayer():
+            return f"kv({value.num_kv_heads}x{value.head_dim}{f',window {value.window}' if value.window else ''})"
+        case tuple():
+            return "(" + ",".join(_show(item) for item in value) + ")"
+        case _:
+            return str(value)
