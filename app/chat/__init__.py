@@ -1,0 +1,39 @@
+"""The Textual chat: what it needs to start, and its entry point.
+
+Owns `ChatOptions` and `run`. Knows nothing of flags, files of settings or the environment (the command line fills
+the options), and imports Textual only when a chat really starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runtime import EngineOptions, GenerateOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions:
+    """Everything `tandem chat` was asked for.
+
+    `model` is a catalog name, a path or `owner/repo[:quant]`; `models_folder` is where models are kept (None: the
+    default folder). `history_path` is the SQLite file of the conversations (None: the user's data folder).
+    """
+
+    model: str
+    engine: EngineOptions
+    generate: GenerateOptions
+    models_folder: Path | None = None
+    offline: bool = False
+    system: str | None = None
+    history_path: Path | None = None
+    continue_last: bool = False
+
+
+def run(options: ChatOptions) -> int:
+    """Opens the chat and returns the exit status once the user left it (0, or 1 where the screen could not run)."""
+    from app.chat.launch import launch
+
+    return launch(options)
