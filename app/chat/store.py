@@ -1,0 +1,308 @@
+"""Conversations on disk: one SQLite file, every turn durable the moment it is written.
+
+Owns the tables, their versions and every SQL sentence of the chat. A turn names its parent, so that a conversation
+is a tree and `leaf` says which branch is shown. One connection, used from one thread (`recorder.py` owns that
+thread); two programs may use the file at once. What to do with a damaged file stands in `salvage.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from app.chat.conversation import Conversation, Turn, TurnState
+from app.chat.engine_port import ReplyFigures, Role
+from app.chat.file_systems import is_network_path
+from app.chat.plain_text import one_line
+
+SCHEMA_VERSION = 1
+_BUSY_TIMEOUT_MS = 5000
+_DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CHECKED_BYTES = 256 * 2**20
+_SCHEMA = """
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY,
+    title TEXT NOT NULL DEFAULT '',
+    system TEXT NOT NULL DEFAULT '',
+    model TEXT NOT NULL DEFAULT '',
+    leaf TEXT,
+    window_start TEXT,
+    draft TEXT NOT NULL DEFAULT '',
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+);
+CREATE TABLE turns (
+    id TEXT PRIMARY KEY,
+    conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    parent TEXT,
+    role TEXT NOT NULL,
+    text TEXT NOT NULL,
+    thinking TEXT NOT NULL DEFAULT '',
+    ids BLOB,
+    vocabulary TEXT NOT NULL DEFAULT '',
+    model TEXT NOT NULL DEFAULT '',
+    state TEXT NOT NULL,
+    figures TEXT,
+    created_at REAL NOT NULL
+);
+CREATE INDEX turns_of_conversation ON turns (conversation);
+CREATE INDEX conversations_by_time ON conversations (updated_at);
+"""
+_CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, draft, created_at"
+_TURN_COLUMNS = "id, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at"
+
+
+class StoreError(Exception):
+    """The conversations can't be kept or read; the message is one sentence for the screen."""
+
+
+class DamagedStoreError(StoreError):
+    """The file is no database, or its pages contradict each other."""
+
+
+class NewerStoreError(StoreError):
+    """The file was written by a later Tandem and must not be touched."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationLine:
+    """One line of the list of conversations."""
+
+    id: str
+    title: str
+    updated_at: float
+    num_turns: int
+    has_draft: bool
+    is_broken_off: bool
+
+
+@contextmanager
+def _named_faults(path: Path) -> Iterator[None]:
+    """Turns what SQLite says into a sentence that names the file."""
+    try:
+        yield
+    except sqlite3.Error as fault:
+        # Faults of the module itself carry no code; a code's low byte is its kind.
+        if getattr(fault, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES:
+            raise DamagedStoreError(f"{path} is damaged: {fault}") from fault
+        raise StoreError(f"the conversations in {path} can't be kept: {fault}") from fault
+    except OSError as fault:
+        raise StoreError(f"{path} can't be opened: {fault.strerror or fault}") from fault
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that waits for other windows, reads text of any bytes, and begins no transaction by itself."""
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    return connection
+
+
+class Store:
+    """The open file of conversations. Every method is one transaction; all raise StoreError."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens or creates the file. Raises DamagedStoreError or NewerStoreError where it can't be used as it is."""
+        self.path = path
+        with _named_faults(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = connect(path)
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        version = execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise NewerStoreError(
+                f"{self.path} was written by a later version of Tandem (format {version}, this one knows "
+                f"{SCHEMA_VERSION}): conversations of this chat are not kept; install the later version"
+            )
+        execute(f"PRAGMA journal_mode = {'DELETE' if is_network_path(self.path) else 'WAL'}")
+        execute("PRAGMA synchronous = NORMAL")
+        execute("PRAGMA foreign_keys = ON")
+        if self.path.stat().st_size <= _CHECKED_BYTES:
+            found = execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise DamagedStoreError(f"{self.path} is damaged: {one_line(found)}")
+        with self._transaction():
+            if execute("PRAGMA user_version").fetchone()[0] == 0:
+                for sentence in filter(str.strip, _SCHEMA.split(";")):
+                    execute(sentence)
+                execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _named_faults(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def save_conversation(self, conversation: Conversation) -> None:
+        """Writes everything but the turns."""
+        with self._transaction() as connection:
+            self._write_conversation(connection, conversation)
+
+    @staticmethod
+    def _write_conversation(connection: sqlite3.Connection, conversation: Conversation) -> None:
+        connection.execute(
+            f"INSERT INTO conversations ({_CONVERSATION_COLUMNS}, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET title = excluded.title, system = excluded.system, model = excluded.model, "
+            "leaf = excluded.leaf, window_start = excluded.window_start, draft = excluded.draft, "
+            "updated_at = excluded.updated_at",
+            (
+                conversation.id,
+                conversation.title,
+                conversation.system,
+                conversation.model,
+                conversation.leaf,
+                conversation.window_start,
+                conversation.draft,
+                conversation.created_at,
+                time.time(),
+            ),
+        )
+
+    def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
+        """Writes the turns and the conversation that holds them, all or nothing."""
+        with self._transaction() as connection:
+            self._write_conversation(connection, conversation)
+            for turn in turns:
+                connection.execute(
+                    f"INSERT OR REPLACE INTO turns (conversation, {_TURN_COLUMNS}) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (conversation.id, *_row_of_turn(turn)),
+                )
+
+    def load(self, conversation_id: str) -> Conversation | None:
+        """The conversation with the turns of its branch, oldest first; None where there is none of that id."""
+        with _named_faults(self.path):
+            row = self._connection.execute(
+                f"SELECT {_CONVERSATION_COLUMNS} FROM conversations WHERE id = ?", (conversation_id,)
+            ).fetchone()
+            if row is None:
+                return None
+            rows = self._connection.execute(
+                f"SELECT {_TURN_COLUMNS} FROM turns WHERE conversation = ? ORDER BY rowid", (conversation_id,)
+            ).fetchall()
+        turns = [turn_of_row(turn_row) for turn_row in rows]
+        identity, title, system, model, leaf, window_start, draft, created_at = row
+        return Conversation(
+            id=identity,
+            title=title,
+            system=system,
+            model=model,
+            turns=branch_of(turns, leaf),
+            window_start=window_start,
+            draft=draft,
+            created_at=created_at,
+        )
+
+    def conversations(self, limit: int = 200) -> list[ConversationLine]:
+        """The conversations that hold anything, the latest first."""
+        with _named_faults(self.path):
+            rows = self._connection.execute(
+                "SELECT c.id, c.title, c.updated_at, count(t.id), c.draft <> '', "
+                "coalesce(max(t.state = ?), 0), c.draft FROM conversations c "
+                "LEFT JOIN turns t ON t.conversation = c.id "
+                "GROUP BY c.id HAVING count(t.id) > 0 OR c.draft <> '' ORDER BY c.updated_at DESC LIMIT ?",
+                (TurnState.PARTIAL, limit),
+            ).fetchall()
+        return [
+            ConversationLine(
+                id=identity,
+                title=title or draft,
+                updated_at=updated_at,
+                num_turns=num_turns,
+                has_draft=bool(has_draft),
+                is_broken_off=bool(is_broken_off),
+            )
+            for identity, title, updated_at, num_turns, has_draft, is_broken_off, draft in rows
+        ]
+
+    def prompts(self, limit: int = 200) -> list[str]:
+        """What the user sent lately in any conversation, the oldest first, repeats once."""
+        with _named_faults(self.path):
+            rows = self._connection.execute(
+                "SELECT text FROM turns WHERE role = ? GROUP BY text ORDER BY max(created_at) DESC LIMIT ?",
+                (Role.USER, limit),
+            ).fetchall()
+        return [row[0] for row in reversed(rows)]
+
+    def close(self) -> None:
+        """Writes the log back and closes the file."""
+        self._connection.close()
+
+
+def _row_of_turn(turn: Turn) -> tuple[object, ...]:
+    return (
+        turn.id,
+        turn.parent,
+        str(turn.role),
+        turn.text,
+        turn.thinking,
+        None if turn.ids is None else array("i", turn.ids).tobytes(),
+        turn.vocabulary,
+        turn.model,
+        str(turn.state),
+        None if turn.figures is None else json.dumps(asdict(turn.figures)),
+        turn.created_at,
+    )
+
+
+def turn_of_row(row: Sequence) -> Turn:
+    """The turn that a row of `turns` holds; a value that makes no sense costs that value, not the turn."""
+    identity, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at = row
+    return Turn(
+        id=str(identity),
+        parent=parent,
+        role=Role(role) if role in set(Role) else Role.USER,
+        text=str(text or ""),
+        thinking=str(thinking or ""),
+        ids=_ids_of_blob(ids),
+        vocabulary=str(vocabulary or ""),
+        model=str(model or ""),
+        state=TurnState(state) if state in set(TurnState) else TurnState.FINISHED,
+        created_at=created_at if isinstance(created_at, float) else 0.0,
+        figures=_figures_of_text(figures),
+    )
+
+
+def _ids_of_blob(blob: object) -> tuple[int, ...] | None:
+    if not isinstance(blob, bytes) or len(blob) % array("i").itemsize:
+        return None
+    return tuple(array("i", blob))
+
+
+def _figures_of_text(text: object) -> ReplyFigures | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        return ReplyFigures(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def branch_of(turns: Sequence[Turn], leaf: str | None) -> tuple[Turn, ...]:
+    """The turns from the first to the leaf. Where a link is lost, all turns in the order they were written."""
+    by_id = {turn.id: turn for turn in turns}
+    branch: list[Turn] = []
+    current = leaf
+    while current is not None and current in by_id and len(branch) <= len(turns):
+        branch.append(by_id[current])
+        current = by_id[current].parent
+    is_whole = current is None and (leaf is not None or not turns)
+    return tuple(reversed(branch)) if is_whole else tuple(turns)
