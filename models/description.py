@@ -1,0 +1,118 @@
+"""What a file holds, in one value: family, numbers, program, size, formats, and what a person should know.
+
+Owns the joining of the parts.  Reads small tensors (frequency tables) and no large one; does not know devices or
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from models.architectures import Architecture, find_architecture
+from models.errors import TensorError
+from models.hyperparameters import Hyperparameters, architecture_name, read_hyperparameters
+from models.lowering import lower
+from models.program import Program
+from models.rope import ROPE_FREQS, ROPE_LONG, ROPE_SHORT, RopeFactors
+
+if TYPE_CHECKING:
+    from models.gguf_file import ModelFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatUse:
+    """How much of a file stands in one block format."""
+
+    name: str
+    num_tensors: int
+    num_parameters: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDescription:
+    """A model as its file describes it.
+
+    name: as the file calls it, if it does.  context_length: positions it was trained for.  formats: by size, largest
+    first.  notes: sentences for the person who loads it.
+    """
+
+    name: str | None
+    architecture: Architecture
+    hyperparameters: Hyperparameters
+    program: Program
+    num_parameters: int
+    size_bytes: int
+    formats: tuple[FormatUse, ...]
+    context_length: int
+    notes: tuple[str, ...]
+
+
+def load_description(file: ModelFile, *, context_size: int | None = None) -> ModelDescription:
+    """Describes an open file.
+
+    context_size: positions that will be used, where a model has a table for short and one for long contexts; None: all.
+    Raises ArchitectureError for a family or mathematics that Tandem lacks, TensorError for tensors that don't fit.
+    """
+    architecture = find_architecture(architecture_name(file.metadata))
+    hyperparameters = read_hyperparameters(file.metadata)
+    program = lower(
+        architecture,
+        hyperparameters,
+        {name: tensor.shape for name, tensor in file.tensors.items()},
+        factors=_read_factors(file),
+        context_size=context_size,
+    )
+    name = file.metadata.get("general.name")
+    return ModelDescription(
+        name=name if isinstance(name, str) and name else None,
+        architecture=architecture,
+        hyperparameters=hyperparameters,
+        program=program,
+        num_parameters=sum(prod(tensor.shape) for tensor in file.tensors.values()),
+        size_bytes=sum(tensor.size_bytes for tensor in file.tensors.values()),
+        formats=_formats(file),
+        context_length=hyperparameters.context_length,
+        notes=tuple(_notes(file.metadata, hyperparameters)),
+    )
+
+
+def _read_factors(file: ModelFile) -> RopeFactors:
+    def table(name: str) -> tuple[float, ...] | None:
+        if name not in file.tensors:
+            return None
+        if len(file.tensors[name].shape) != 1:
+            raise TensorError(f"The tensor {name} has {len(file.tensors[name].shape)} dimensions; 1 was expected.")
+        return tuple(float(factor) for factor in file.floats(name))
+
+    return RopeFactors(always=table(ROPE_FREQS), short=table(ROPE_SHORT), long=table(ROPE_LONG))
+
+
+def _formats(file: ModelFile) -> tuple[FormatUse, ...]:
+    uses = [
+        FormatUse(
+            name=name,
+            num_tensors=len(tensors),
+            num_parameters=sum(prod(tensor.shape) for tensor in tensors),
+            size_bytes=sum(tensor.size_bytes for tensor in tensors),
+        )
+        for name in {tensor.format.name for tensor in file.tensors.values()}
+        if (tensors := [tensor for tensor in file.tensors.values() if tensor.format.name == name])
+    ]
+    return tuple(sorted(uses, key=lambda use: (-use.size_bytes, use.name)))
+
+
+def _notes(metadata: Mapping[str, object], hyperparameters: Hyperparameters) -> list[str]:
+    notes = []
+    if not metadata.get("tokenizer.chat_template"):
+        notes.append("This is a base model without a chat template: it continues text and was not taught to answer.")
+    scaling = hyperparameters.rope_scaling
+    if scaling.kind != "none":
+        notes.append(
+            f"Its context is stretched from {scaling.original_context_length} positions"
+            f" ({scaling.kind} RoPE scaling, factor {scaling.factor:g})."
+        )
+    return notes

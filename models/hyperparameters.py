@@ -1,0 +1,263 @@
+"""The numbers that shape a model, read from a file's metadata and checked.
+
+Owns the metadata keys and their limits.  Does not know tensors (lowering.py compares shapes) nor what a family does
+with a number (architectures.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from models.errors import ArchitectureError, quoted
+
+ScalingKind = Literal["none", "linear", "yarn", "longrope", "llama3"]
+
+# Mathematics that no operation has yet: a file that asks for it would run and give wrong text.
+_REFUSED_KEYS: Mapping[str, str] = {
+    "expert_count": "a mixture of experts",
+    "attn_logit_softcapping": "soft caps on attention",
+    "final_logit_softcapping": "soft caps on logits",
+    "logit_scale": "a scale on logits",
+    "residual_scale": "a scale on branches",
+    "embedding_scale": "an embedding scale of its own",
+    "attention.clamp_kqv": "clamped Q, K and V",
+    "attention.max_alibi_bias": "ALiBi",
+    "attention.temperature_scale": "an attention temperature",
+    "pooling_type": "embeddings instead of text",
+}
+# Larger counts than any model has: beyond them a number is damage.
+_MOST_LAYERS = 4096
+_MOST_VALUES = 1 << 24
+_MOST_POSITIONS = 1 << 31
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """How a model's rotary frequencies are stretched for contexts longer than its first training.
+
+    factor: how many times longer; original_context_length: positions of the first training.
+    attention_factor multiplies cosine and sine.  beta_fast, beta_slow and extrapolation belong to YaRN, the two
+    frequency factors to llama3.
+    """
+
+    kind: ScalingKind
+    factor: float
+    original_context_length: int
+    attention_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    extrapolation: float = 1.0
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """A model's numbers.  None: the file is silent and the architecture decides.
+
+    width: values of the hidden state; feed_forward_width: of the gated product; head_dim: of one head.
+    rope_dimensions: how many values of a head turn.  window: tokens that a local layer sees.
+    window_pattern: a period (each such layer is global) or for every layer whether it has the window.
+    """
+
+    architecture: str
+    context_length: int
+    num_layers: int
+    width: int
+    feed_forward_width: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    norm_epsilon: float
+    rope_dimensions: int
+    rope_base: float | None
+    local_rope_base: float | None
+    rope_scaling: RopeScaling
+    attention_scale: float | None
+    window: int | None
+    window_pattern: int | tuple[bool, ...] | None
+
+
+class _Keys:
+    """Reads checked values under one architecture's prefix."""
+
+    def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
+        self.metadata = metadata
+        self.architecture = architecture
+
+    def find(self, key: str) -> tuple[str, Any]:
+        full_key = f"{self.architecture}.{key}"
+        value = self.metadata.get(full_key)
+        return full_key, value.tolist() if hasattr(value, "tolist") else value
+
+    def integer(self, key: str, *, at_most: int = _MOST_VALUES) -> int:
+        value = self.optional_integer(key, at_most=at_most)
+        if value is None:
+            raise ArchitectureError(
+                f"The file's metadata lacks {self.architecture}.{key}, a whole number that a model can't run without."
+            )
+        return value
+
+    def optional_integer(self, key: str, *, at_least: int = 1, at_most: int = _MOST_VALUES) -> int | None:
+        """A whole number; a list is one where its items agree (some converters write a number for each layer)."""
+        full_key, value = self.find(key)
+        if value is None:
+            return None
+        if isinstance(value, list):
+            if not value or any(item != value[0] for item in value):
+                raise ArchitectureError(f"{full_key} differs from layer to layer, which Tandem can't run yet.")
+            value = value[0]
+        if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
+            raise ArchitectureError(
+                f"{full_key} is {_shown(value)}; a whole number from {at_least} to {at_most} was expected."
+            )
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.optional_number(key)
+        return default if value is None else value
+
+    def optional_number(self, key: str, *, at_least: float = 1e-6, at_most: float = 1e12) -> float | None:
+        """A positive number; 0 means silence, as converters write it."""
+        full_key, value = self.find(key)
+        if value is None or value == 0:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value <= at_most:
+            raise ArchitectureError(
+                f"{full_key} is {_shown(value)}; a number from {at_least:g} to {at_most:g} was expected."
+            )
+        return float(value)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
+
+
+def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
+    """The checked numbers of a file with this metadata; ArchitectureError names the key that is missing or wrong."""
+    architecture = architecture_name(metadata)
+    keys = _Keys(metadata, architecture)
+    _refuse_unknown_mathematics(keys)
+    width = keys.integer("embedding_length")
+    num_heads = keys.integer("attention.head_count")
+    num_kv_heads = keys.optional_integer("attention.head_count_kv") or num_heads
+    if num_heads % num_kv_heads:
+        raise ArchitectureError(
+            f"{architecture}.attention.head_count is {num_heads}, which its {num_kv_heads} KV heads don't divide."
+        )
+    head_dim = _head_dim(keys, width, num_heads)
+    context_length = keys.integer("context_length", at_most=_MOST_POSITIONS)
+    num_layers = keys.integer("block_count", at_most=_MOST_LAYERS)
+    epsilon = keys.optional_number("attention.layer_norm_rms_epsilon", at_least=1e-30, at_most=1.0)
+    if epsilon is None:
+        raise ArchitectureError(
+            f"The file's metadata lacks {architecture}.attention.layer_norm_rms_epsilon,"
+            " a small number that a model can't run without."
+        )
+    return Hyperparameters(
+        architecture=architecture,
+        context_length=context_length,
+        num_layers=num_layers,
+        width=width,
+        feed_forward_width=keys.integer("feed_forward_length"),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        norm_epsilon=epsilon,
+        rope_dimensions=_rope_dimensions(keys, head_dim),
+        rope_base=keys.optional_number("rope.freq_base", at_least=1.001),
+        local_rope_base=keys.optional_number("rope.freq_base_swa", at_least=1.001),
+        rope_scaling=_rope_scaling(keys, context_length),
+        attention_scale=keys.optional_number("attention.scale"),
+        window=keys.optional_integer("attention.sliding_window", at_least=0, at_most=_MOST_POSITIONS) or None,
+        window_pattern=_window_pattern(keys, num_layers),
+    )
+
+
+def architecture_name(metadata: Mapping[str, Any]) -> str:
+    """general.architecture, of a file that holds a model and not something beside one (an adapter, a projector)."""
+    kind = metadata.get("general.type")
+    if isinstance(kind, str) and kind != "model":
+        raise ArchitectureError(
+            f"The file holds no model: its general.type is {quoted(kind)}. Give the model's own file."
+        )
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or not name:
+        raise ArchitectureError(
+            f"The file's general.architecture is {_shown(name)}; the name of an architecture was expected."
+        )
+    return name
+
+
+def _refuse_unknown_mathematics(keys: _Keys) -> None:
+    for key, meaning in _REFUSED_KEYS.items():
+        full_key, value = keys.find(key)
+        if value:
+            raise ArchitectureError(
+                f"{full_key} is {_shown(value)}: Tandem can't run {meaning} in this architecture yet."
+            )
+    if keys.find("attention.causal")[1] is False:
+        raise ArchitectureError(f"{keys.architecture}.attention.causal is false: the model doesn't write text.")
+
+
+def _head_dim(keys: _Keys, width: int, num_heads: int) -> int:
+    key_length = keys.optional_integer("attention.key_length")
+    if key_length is None and width % num_heads:
+        raise ArchitectureError(
+            f"{keys.architecture}.attention.head_count is {num_heads}, which doesn't divide the embedding length"
+            f" {width}, and the file gives no attention.key_length."
+        )
+    head_dim = key_length or width // num_heads
+    value_length = keys.optional_integer("attention.value_length") or width // num_heads
+    if value_length != head_dim:
+        raise ArchitectureError(
+            f"{keys.architecture}.attention.value_length is {value_length} and the length of a key {head_dim}:"
+            " Tandem can't run heads whose keys and values differ in length yet."
+        )
+    return head_dim
+
+
+def _rope_dimensions(keys: _Keys, head_dim: int) -> int:
+    dimensions = keys.optional_integer("rope.dimension_count") or head_dim
+    if dimensions % 2 or dimensions > head_dim:
+        raise ArchitectureError(
+            f"{keys.architecture}.rope.dimension_count is {dimensions};"
+            f" an even number of at most {head_dim}, a head's length, was expected."
+        )
+    return dimensions
+
+
+def _rope_scaling(keys: _Keys, context_length: int) -> RopeScaling:
+    full_key, kind = keys.find("rope.scaling.type")
+    factor = keys.optional_number("rope.scaling.factor") or keys.number("rope.scale_linear", 1.0)
+    if kind is None:  # files from before the key existed scale linearly
+        kind = "none" if factor == 1.0 else "linear"
+    if kind not in get_args(ScalingKind):
+        raise ArchitectureError(f"{full_key} is {_shown(kind)}; Tandem knows {', '.join(get_args(ScalingKind))}.")
+    original = keys.optional_integer("rope.scaling.original_context_length", at_least=0, at_most=_MOST_POSITIONS)
+    return RopeScaling(
+        kind=kind,
+        factor=1.0 if kind == "none" else factor,
+        original_context_length=original or context_length,
+        attention_factor=keys.number("rope.scaling.attn_factor", 1.0),
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", RopeScaling.beta_fast),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", RopeScaling.beta_slow),
+        extrapolation=keys.number("rope.scaling.yarn_ext_factor", RopeScaling.extrapolation),
+        low_frequency_factor=keys.number("rope.scaling.low_freq_factor", RopeScaling.low_frequency_factor),
+        high_frequency_factor=keys.number("rope.scaling.high_freq_factor", RopeScaling.high_frequency_factor),
+    )
+
+
+def _window_pattern(keys: _Keys, num_layers: int) -> int | tuple[bool, ...] | None:
+    full_key, value = keys.find("attention.sliding_window_pattern")
+    if not isinstance(value, list):
+        return keys.optional_integer("attention.sliding_window_pattern", at_most=_MOST_LAYERS)
+    if len(value) != num_layers:
+        raise ArchitectureError(
+            f"{full_key} has {len(value)} items; one for each of the {num_layers} layers was expected."
+        )
+    return tuple(bool(item) for item in value)
