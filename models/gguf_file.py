@@ -1,0 +1,181 @@
+"""A GGUF model file, or all parts of a split one, open for reading.
+
+Owns the map from tensor names to bytes.  Does not know architectures, vocabularies or what a block means.
+"""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+
+import numpy as np
+
+from models.errors import FileError, TensorError, quoted
+from models.gguf_parser import Header, TensorInfo, parse_header
+from models.gguf_split import check_part, check_total, part_count, part_paths
+from models.gguf_values import Metadata, MetadataValue
+from models.mapped_file import MappedFile
+
+__all__ = ["MetadataValue", "ModelFile", "TensorInfo", "open_model_file"]
+
+_NOT_MODELS = MappingProxyType({
+    "adapter": "a LoRA adapter, which only changes another model: name the model it was made for",
+    "mmproj": "the image or audio half of a model: name the text model beside it",
+    "imatrix": "an importance matrix, a by-product of quantizing: name the model itself",
+})
+_SAMPLES = 16
+_SAMPLE_BYTES = 4096
+
+
+def open_model_file(path: Path | str) -> ModelFile:
+    """Opens a GGUF file; for one part of a split model, all of them.
+
+    Everything the header says has been checked against the file when this returns.  FileError or TensorError: it cannot
+    be read, is not GGUF, is cut or damaged, is not a model, or a part is missing.
+    """
+    path = Path(path)
+    parts: list[_Part] = []
+    try:
+        opened = _Part(path)
+        parts.append(opened)
+        count = part_count(opened.header.metadata, opened.file.label)
+        if count > 1:
+            paths = part_paths(path, count, opened.file.label)
+            opened.file.close()
+            parts.clear()
+            for part_idx, part_path in enumerate(paths):
+                parts.append(_Part(part_path))
+                check_part(parts[-1].header.metadata, part_idx, count, parts[-1].file.label)
+        return ModelFile(path, parts)
+    except BaseException:
+        for part in parts:
+            part.file.close()
+        raise
+
+
+class _Part:
+    """One mapped file and its header."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = MappedFile(path)
+        try:
+            self.header: Header = parse_header(self.file)
+        except BaseException:
+            self.file.close()
+            raise
+
+
+class ModelFile:
+    """An open model.  Use it as a context manager, or close it.
+
+    path: what was opened.  metadata: of the (first) file; read what you need before closing.  tensors: by name, in file
+    order.  Views from `raw` stay valid after `close`, and keep the map alive until they are gone.
+    """
+
+    def __init__(self, path: Path, parts: list[_Part]) -> None:
+        """Takes over the opened parts; use open_model_file."""
+        self.path = path
+        self._parts = tuple(parts)
+        self._label = parts[0].file.label
+        self.metadata: Metadata = parts[0].header.metadata
+        self._owners: dict[str, MappedFile] = {}
+        tensors: dict[str, TensorInfo] = {}
+        for part in parts:
+            for tensor in part.header.tensors:
+                if tensor.name in tensors:
+                    raise TensorError(f"{part.file.label}: tensor {quoted(tensor.name)} is also in another part: the parts do not belong together.")
+                tensors[tensor.name] = tensor
+                self._owners[tensor.name] = part.file
+        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)
+        if len(parts) > 1:
+            check_total(self.metadata, len(tensors), self._label)
+        self._check_is_model()
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all parts together."""
+        return sum(part.file.size_bytes for part in self._parts)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All parts, in order."""
+        return tuple(part.file.path for part in self._parts)
+
+    @property
+    def version(self) -> int:
+        """GGUF version."""
+        return self._parts[0].header.version
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short name for the contents: equal for copies of a file, different for different weights.
+
+        Hashes sizes, headers and 64 KB of samples of every part; ask for it before closing.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        for part in self._parts:
+            size, data = part.file.size_bytes, part.header.data_offset_bytes
+            digest.update(f"{size} {data}\n".encode())
+            digest.update(part.file.bytes_at(0, min(data, size)))
+            for sample_idx in range(_SAMPLES):
+                start = min(data, size) + max(size - data - _SAMPLE_BYTES, 0) * sample_idx // (_SAMPLES - 1)
+                digest.update(part.file.bytes_at(start, min(_SAMPLE_BYTES, size - start)))
+        return digest.hexdigest()
+
+    def raw(self, name: str) -> np.ndarray:
+        """The tensor's bytes: a read-only uint8 view [rows, row_bytes] on the map.  TensorError: there is none of that name."""
+        tensor, owner = self._find(name)
+        return owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
+
+    def floats(self, name: str) -> np.ndarray:
+        """A copy of an F32, F16 or BF16 tensor as float32, in its shape.  TensorError for other formats."""
+        tensor, _ = self._find(name)
+        raw = self.raw(name).reshape(-1)
+        match tensor.format.name:
+            case "F32":
+                values = raw.view("<f4").astype(np.float32)
+            case "F16":
+                values = raw.view("<f2").astype(np.float32)
+            case "BF16":
+                values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+            case other:
+                raise TensorError(f"{self._label}: tensor {quoted(name)} is stored as {other}, expected F32, F16 or BF16.")
+        return values.reshape(tensor.shape)
+
+    def release(self, name: str) -> None:
+        """Gives the tensor's mapped pages back to the system."""
+        tensor, owner = self._find(name)
+        owner.release(tensor.offset_bytes, tensor.size_bytes)
+
+    def check_unchanged(self) -> None:
+        """FileError when a part has been written to or truncated since it was opened: call it after packing the weights."""
+        for part in self._parts:
+            part.file.check_unchanged()
+
+    def close(self) -> None:
+        """Closes all parts.  May be called again."""
+        for part in self._parts:
+            part.file.close()
+
+    def __enter__(self) -> ModelFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _find(self, name: str) -> tuple[TensorInfo, MappedFile]:
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            raise TensorError(f"{self._label} has no tensor {quoted(name)}, and this architecture needs it: the file is incomplete.")
+        return tensor, self._owners[name]
+
+    def _check_is_model(self) -> None:
+        kind = self.metadata.get("general.type", "model")
+        if self.metadata.get("general.architecture") == "clip":
+            kind = "mmproj"
+        if isinstance(kind, str) and kind in _NOT_MODELS:
+            raise FileError(f"{self._label} is not a language model but {_NOT_MODELS[kind]}.")
