@@ -63,7 +63,8 @@ install_pinned() {
 
 install_project() {
     cmp -s pyproject.toml "$installed/pyproject.toml" && return
-    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation --editable . ||
+    "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation \
+        --config-settings editable_mode=compat --editable . ||
         fail "" "Tandem itself could not be installed into $venv; the lines above say why."
     cp pyproject.toml "$installed/pyproject.toml"
 }

@@ -5,8 +5,6 @@ Knows the catalog and nothing else of the rooms; helpers of single rooms are in 
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,41 +17,48 @@ settings.register_profile("explore", deadline=None, max_examples=2000, print_blo
 settings.load_profile("deterministic")
 
 
-def models_folder() -> Path:
-    """Where the models of this machine lie: TANDEM_MODELS_DIR, or the folder that the program itself uses."""
-    if text := os.environ.get("TANDEM_MODELS_DIR"):
-        return Path(text).expanduser()
-    return Path("~/.cache/tandem/models").expanduser()
-
-
 @pytest.fixture(scope="session")
-def model_path() -> Callable[[str], Path]:
+def model_path(pytestconfig: pytest.Config) -> Callable[[str], Path]:
     """A function from a catalog name to the file, which it downloads when this machine lacks it.
 
-    A model that can't be had fails the test, with a sentence that says what to do; it never skips one.
+    The folder is the program's own: TANDEM_MODELS_DIR, or the user's data folder.  A model that can't be had
+    fails the test, with a sentence that says what to do; it never skips one.
     """
     found: dict[str, Path] = {}
 
     def path_of(name: str) -> Path:
         if name not in found:
-            found[name] = _fetched(name, models_folder())
+            found[name] = _resolved(name, pytestconfig)
         return found[name]
 
     return path_of
 
 
-def _fetched(name: str, folder: Path) -> Path:
+def _resolved(name: str, config: pytest.Config) -> Path:
     from models.catalog import CATALOG
     from models.downloads import fetch
     from models.errors import ModelError
+    from models.local_models import local_path, models_folder
 
-    entry = CATALOG[name]
-    folder.mkdir(parents=True, exist_ok=True)
+    entry, folder = CATALOG[name], models_folder()
+    present = local_path(entry, folder)
+    if present is not None:
+        return present
+    _say(config, f"Fetching {name} ({entry.size_bytes / 1e6:.0f} MB, only once) into {folder} ...")
     try:
-        return fetch(entry, folder, None, threading.Event())
+        return fetch(entry, folder)
     except ModelError as error:
         pytest.fail(
-            f"The tests need the model {name} in {folder}, and it could not be downloaded: {error} "
-            f"Run `tandem models pull {name}` where there is a network, or set TANDEM_MODELS_DIR to a folder that has it.",
+            f"This test needs the model {name}, which is not in {folder} and could not be fetched: {error} "
+            f"Run `tandem models pull {name}` where there is a network, or set TANDEM_MODELS_DIR to a folder with it.",
             pytrace=False,
         )
+
+
+def _say(config: pytest.Config, sentence: str) -> None:
+    """Writes past pytest's capture, so that a download of minutes does not look like a hanging test."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if capture is not None and reporter is not None:
+        with capture.global_and_fixture_disabled():
+            reporter.write_line(f"\n{sentence}")
