@@ -24,17 +24,21 @@ def model_path(pytestconfig: pytest.Config) -> Callable[[str], Path]:
     The folder is the program's own: TANDEM_MODELS_DIR, or the user's data folder.  A model that can't be had
     fails the test, with a sentence that says what to do; it never skips one.
     """
-    found: dict[str, Path] = {}
+    found: dict[str, Path | str] = {}
 
     def path_of(name: str) -> Path:
         if name not in found:
-            found[name] = _resolved(name, pytestconfig)
-        return found[name]
+            found[name] = _path_or_refusal(name, pytestconfig)
+        path = found[name]
+        if isinstance(path, str):
+            pytest.fail(path, pytrace=False)
+        return path
 
     return path_of
 
 
-def _resolved(name: str, config: pytest.Config) -> Path:
+def _path_or_refusal(name: str, config: pytest.Config) -> Path | str:
+    """Where the model lies, or a sentence that says why it can't be had: one try a run, not one a test."""
     from models.catalog import CATALOG
     from models.downloads import fetch
     from models.errors import ModelError
@@ -48,10 +52,9 @@ def _resolved(name: str, config: pytest.Config) -> Path:
     try:
         return fetch(entry, folder)
     except ModelError as error:
-        pytest.fail(
+        return (
             f"This test needs the model {name}, which is not in {folder} and could not be fetched: {error} "
-            f"Run `tandem models pull {name}` where there is a network, or set TANDEM_MODELS_DIR to a folder with it.",
-            pytrace=False,
+            f"Run `tandem models pull {name}` where there is a network, or set TANDEM_MODELS_DIR to a folder with it."
         )
 
 
