@@ -21,7 +21,7 @@ def too_long(root: Path) -> list[str]:
             continue
         num_lines = len(path.read_text(encoding="utf-8").splitlines())
         if num_lines > MOST_LINES:
-            sentences.append(f"{name}: {num_lines} lines, at most {MOST_LINES}: move a part of it to a module of its own")
+            sentences.append(f"{name}: {num_lines} lines, at most {MOST_LINES}: move a part to its own module")
     return sentences
 
 

@@ -60,7 +60,8 @@ def findings(root: Path) -> list[str]:
     for name in sorted(set(names) - {OWN_NAME}):
         rules = [rule for rule in RULES if rule.files.search(name)]
         for number, line in enumerate(_lines(root / name), start=1):
-            sentences += [f"{name}:{number}: {rule.reason}: {line.strip()[:80]}" for rule in rules if rule.pattern.search(line)]
+            broken = [rule.reason for rule in rules if rule.pattern.search(line)]
+            sentences += [f"{name}:{number}: {reason}: {line.strip()[:80]}" for reason in broken]
     return sentences
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.capture import CaptureManager
 from hypothesis import settings
 
 # The same examples on every machine and in every run; `--hypothesis-profile=explore` looks for new ones.
@@ -62,6 +63,6 @@ def _say(config: pytest.Config, sentence: str) -> None:
     """Writes past pytest's capture, so that a download of minutes does not look like a hanging test."""
     capture = config.pluginmanager.getplugin("capturemanager")
     reporter = config.pluginmanager.getplugin("terminalreporter")
-    if capture is not None and reporter is not None:
+    if isinstance(capture, CaptureManager) and isinstance(reporter, pytest.TerminalReporter):
         with capture.global_and_fixture_disabled():
             reporter.write_line(f"\n{sentence}")
