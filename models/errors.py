@@ -3,6 +3,7 @@
 Owns the error tree of this room and the escaping of text that nobody has vouched for.  Does not know who reads the
 messages: the command line and the chat print them as they are.
 """
+
 from __future__ import annotations
 
 import unicodedata
@@ -12,7 +13,7 @@ SHOWN_CHARACTERS = 80
 
 
 def escaped(text: str) -> str:
-    r"""The text with everything that could steer a terminal written out: ESC becomes \x1b, a right-to-left override \u202e.
+    r"""The text with everything written out that could steer a terminal: ESC becomes \x1b, a line break \n.
 
     Letters of any script, marks, symbols and blanks of any width stay.  Bytes that were not UTF-8 (lone surrogates from
     the `surrogateescape` error handler) come out as \xNN.

@@ -2,6 +2,7 @@
 
 Owns the telltale first bytes and file names.  Does not open anything and does not decide whether a file is accepted.
 """
+
 from __future__ import annotations
 
 import re
@@ -13,10 +14,11 @@ _PIECE_PATTERNS = (
     re.compile(r"(?P<whole>.+\.gguf)\.(?P<piece>\d{3})", re.IGNORECASE),
     re.compile(r"(?P<whole>.+\.gguf)[-.](?:split-?|part-?)(?P<piece>\d+|[a-z])", re.IGNORECASE),
 )
-"""Names that tools for cutting a file at any byte leave behind.  Each alone is useless; put together they are the file."""
+"""Names of pieces that were cut at any byte: each alone is useless, put together they are the file."""
 
 _UNFINISHED_ENDINGS = (".part", ".partial", ".incomplete", ".crdownload", ".download", ".tmp", ".aria2")
 
+_BEFORE_GGUF = "a GGML file from before GGUF: convert the original model again with a current converter"
 _FIRST_BYTES = (
     (b"PK\x03\x04", "a ZIP archive or a PyTorch checkpoint"),
     (b"\x1f\x8b", "a gzip archive: unpack it first"),
@@ -25,10 +27,10 @@ _FIRST_BYTES = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard archive: unpack it first"),
     (b"\x80\x02", "a Python pickle, probably an old PyTorch checkpoint"),
     (b"\x89HDF\r\n", "an HDF5 file"),
-    (b"version https://git-lfs", "a Git LFS pointer, not the model it points to: run `git lfs pull`, or download the file itself"),
-    (b"tjgg", "a GGML file from before GGUF: convert the original model again with a current converter"),
-    (b"fmgg", "a GGML file from before GGUF: convert the original model again with a current converter"),
-    (b"lmgg", "a GGML file from before GGUF: convert the original model again with a current converter"),
+    (b"version https://git-lfs", "a Git LFS pointer, not the model: run `git lfs pull`, or download the file itself"),
+    (b"tjgg", _BEFORE_GGUF),
+    (b"fmgg", _BEFORE_GGUF),
+    (b"lmgg", _BEFORE_GGUF),
     (b"\x00" * 16, "a download that reserved its space and then never finished: fetch it again"),
 )
 

@@ -17,6 +17,7 @@ The unsigned code of an element is low bits + (high bits << low field's bits).  
 
 where sub-scales hold for `group_elements` elements each and are 1 where the format has none.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -32,9 +33,10 @@ SubScaleEncoding = Literal["nibble_pairs", "six_bit_pairs", "six_bit", "int8"]
 """How sub-scales are stored.
 
 nibble_pairs (Q2_K): byte g = sub_scale | sub_minimum << 4.
-six_bit_pairs (Q4_K, Q5_K), 12 bytes for 8 groups: for g < 4 the sub-scale is b[g] & 63, the sub-minimum b[g + 4] & 63; for
-    g >= 4 they are (b[g + 4] & 15) | b[g - 4] >> 6 << 4 and b[g + 4] >> 4 | b[g] >> 6 << 4.
-six_bit (Q3_K), 12 bytes for 16 groups: nibble g // 8 of b[g % 8], plus two bits from b[8 + g % 4] >> 2 * (g // 4), less 32.
+six_bit_pairs (Q4_K, Q5_K), 12 bytes for 8 groups: for g < 4 the sub-scale is b[g] & 63, the sub-minimum
+    b[g + 4] & 63; for g >= 4 they are (b[g + 4] & 15) | b[g - 4] >> 6 << 4 and b[g + 4] >> 4 | b[g] >> 6 << 4.
+six_bit (Q3_K), 12 bytes for 16 groups: nibble g // 8 (0 = low) of b[g % 8], above it the two bits
+    b[8 + g % 4] >> 2 * (g // 4) & 3, less 32.
 int8 (Q6_K): one signed byte a group.
 """
 
@@ -91,14 +93,14 @@ class BlockFormat:
 
 
 def _plain(name: str, ggml_id: int, size_bytes: int, meaning: str) -> BlockFormat:
-    value = Field(name="values", offset_bytes=0, size_bytes=size_bytes, bits=8 * size_bytes, run_bytes=size_bytes, meaning=meaning)
     return BlockFormat(
-        name=name, ggml_id=ggml_id, block_elements=1, block_bytes=size_bytes, fields=(value,), group_elements=1
+        name=name, ggml_id=ggml_id, block_elements=1, block_bytes=size_bytes, group_elements=1,
+        fields=(_bits("values", 0, size_bytes, 8 * size_bytes, size_bytes, meaning),),
     )
 
 
 def _half(name: Literal["scale", "minimum"], offset_bytes: int, meaning: str) -> Field:
-    return Field(name=name, offset_bytes=offset_bytes, size_bytes=2, bits=16, run_bytes=2, meaning=f"float16: {meaning}")
+    return _bits(name, offset_bytes, 2, 16, 2, f"float16: {meaning}")
 
 
 def _bits(name: FieldName, offset_bytes: int, size_bytes: int, bits: int, run_bytes: int, meaning: str) -> Field:
@@ -208,9 +210,9 @@ FORMATS: Mapping[str, BlockFormat] = MappingProxyType({block_format.name: block_
 _BY_ID: Mapping[int, BlockFormat] = MappingProxyType({block_format.ggml_id: block_format for block_format in _TABLE})
 
 _OTHER_NAMES: Mapping[int, str] = MappingProxyType({
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S",
-    23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
-    40: "NVFP4", 41: "Q1_0",
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
+    22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
+    35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
 })
 """ggml types that exist but are not in the table: an error can then say which one a file holds."""
 

@@ -2,10 +2,12 @@
 
 Owns the map from tensor names to bytes.  Does not know architectures, vocabularies or what a block means.
 """
+
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -36,23 +38,22 @@ def open_model_file(path: Path | str) -> ModelFile:
     be read, is not GGUF, is cut or damaged, is not a model, or a part is missing.
     """
     path = Path(path)
-    parts: list[_Part] = []
-    try:
+    with ExitStack() as cleanup:
         opened = _Part(path)
-        parts.append(opened)
+        cleanup.callback(opened.file.close)
         count = part_count(opened.header.metadata, opened.file.label)
-        if count > 1:
-            paths = part_paths(path, count, opened.file.label)
-            opened.file.close()
-            parts.clear()
-            for part_idx, part_path in enumerate(paths):
-                parts.append(_Part(part_path))
-                check_part(parts[-1].header.metadata, part_idx, count, parts[-1].file.label)
-        return ModelFile(path, parts)
-    except BaseException:
-        for part in parts:
-            part.file.close()
-        raise
+        if count == 1:
+            parts = [opened]
+        else:
+            parts = []
+            for part_path in part_paths(path, count, opened.file.label):
+                part = opened if part_path == path else _Part(part_path)
+                cleanup.callback(part.file.close)
+                check_part(part.header.metadata, len(parts), count, part.file.label)
+                parts.append(part)
+        file = ModelFile(path, parts)
+        cleanup.pop_all()
+        return file
 
 
 class _Part:
@@ -74,7 +75,7 @@ class ModelFile:
     order.  Views from `raw` stay valid after `close`, and keep the map alive until they are gone.
     """
 
-    def __init__(self, path: Path, parts: list[_Part]) -> None:
+    def __init__(self, path: Path, parts: Sequence[_Part]) -> None:
         """Takes over the opened parts; use open_model_file."""
         self.path = path
         self._parts = tuple(parts)
@@ -85,7 +86,10 @@ class ModelFile:
         for part in parts:
             for tensor in part.header.tensors:
                 if tensor.name in tensors:
-                    raise TensorError(f"{part.file.label}: tensor {quoted(tensor.name)} is also in another part: the parts do not belong together.")
+                    raise TensorError(
+                        f"{part.file.label}: tensor {quoted(tensor.name)} is in another part too: the parts do not "
+                        "belong together, download them again."
+                    )
                 tensors[tensor.name] = tensor
                 self._owners[tensor.name] = part.file
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)
@@ -118,14 +122,14 @@ class ModelFile:
         for part in self._parts:
             size, data = part.file.size_bytes, part.header.data_offset_bytes
             digest.update(f"{size} {data}\n".encode())
-            digest.update(part.file.bytes_at(0, min(data, size)))
+            digest.update(part.file.bytes_at(0, min(data, size)).data)
             for sample_idx in range(_SAMPLES):
                 start = min(data, size) + max(size - data - _SAMPLE_BYTES, 0) * sample_idx // (_SAMPLES - 1)
-                digest.update(part.file.bytes_at(start, min(_SAMPLE_BYTES, size - start)))
+                digest.update(part.file.bytes_at(start, min(_SAMPLE_BYTES, size - start)).data)
         return digest.hexdigest()
 
     def raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes: a read-only uint8 view [rows, row_bytes] on the map.  TensorError: there is none of that name."""
+        """The tensor's bytes: a read-only uint8 view [rows, row_bytes] on the map.  TensorError: there is no such tensor."""
         tensor, owner = self._find(name)
         return owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
 
@@ -141,7 +145,7 @@ class ModelFile:
             case "BF16":
                 values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
             case other:
-                raise TensorError(f"{self._label}: tensor {quoted(name)} is stored as {other}, expected F32, F16 or BF16.")
+                raise TensorError(f"{self._label}: tensor {quoted(name)} is {other}, expected F32, F16 or BF16.")
         return values.reshape(tensor.shape)
 
     def release(self, name: str) -> None:
@@ -150,7 +154,7 @@ class ModelFile:
         owner.release(tensor.offset_bytes, tensor.size_bytes)
 
     def check_unchanged(self) -> None:
-        """FileError when a part has been written to or truncated since it was opened: call it after packing the weights."""
+        """FileError when a part has been written to or truncated since it was opened: call it after packing."""
         for part in self._parts:
             part.file.check_unchanged()
 
@@ -170,12 +174,12 @@ class ModelFile:
     def _find(self, name: str) -> tuple[TensorInfo, MappedFile]:
         tensor = self.tensors.get(name)
         if tensor is None:
-            raise TensorError(f"{self._label} has no tensor {quoted(name)}, and this architecture needs it: the file is incomplete.")
+            raise TensorError(f"{self._label} has no tensor {quoted(name)}: the file is not complete, choose another.")
         return tensor, self._owners[name]
 
     def _check_is_model(self) -> None:
-        kind = self.metadata.get("general.type", "model")
-        if self.metadata.get("general.architecture") == "clip":
+        kind, architecture = self.metadata.get("general.type"), self.metadata.get("general.architecture")
+        if isinstance(architecture, str) and architecture == "clip":
             kind = "mmproj"
         if isinstance(kind, str) and kind in _NOT_MODELS:
             raise FileError(f"{self._label} is not a language model but {_NOT_MODELS[kind]}.")

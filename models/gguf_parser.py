@@ -5,27 +5,31 @@ or what the tensors are for.
 
 Source of the layout: the GGUF specification (ggml/docs/gguf.md), versions 2 and 3.
 """
+
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from models.errors import FileError, TensorError, quoted
 from models.file_guesses import FETCH_AGAIN, guess_from_content, guess_from_name
 from models.formats import BlockFormat, format_of
-from models.gguf_values import MAX_NAME_BYTES, Cursor, Metadata, MetadataValue, UnreadArray
+from models.gguf_values import MAX_NAME_BYTES, Cursor, Metadata, MetadataValue, UnreadArray, shown_value
 from models.mapped_file import MappedFile
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
+MIN_ALIGNMENT = 8
 MAX_ALIGNMENT = 1 << 20
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 16
 MAX_DIMENSIONS = 4
+_FIXED_BYTES = 24  # magic, version and the two counts
 _MIN_KEY_BYTES = 8 + 1 + 4 + 1  # length, one character, value type, one byte
-_MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length, one character, count and one dimension, type, offset
+_MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length, one character, number of dimensions, one of them, type, offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +77,15 @@ class Header:
 def parse_header(file: MappedFile) -> Header:
     """Reads and checks the header.  FileError or TensorError for anything that does not fit the file."""
     cut_hint = guess_from_name(file.path.name) or FETCH_AGAIN
-    version = _check_magic(file, cut_hint)
-    cursor = Cursor(file, cut_hint)
-    cursor.position = 8
+    version = _check_beginning(file, cut_hint)
+    cursor = Cursor(file, position=8, cut_hint=cut_hint)
     num_tensors = cursor.unsigned64("the number of tensors")
     num_keys = cursor.unsigned64("the number of keys")
     _check_count(cursor, num_keys, MAX_KEYS, _MIN_KEY_BYTES, "keys")
     _check_count(cursor, num_tensors, MAX_TENSORS, _MIN_TENSOR_BYTES, "tensors")
     metadata = _read_metadata(cursor, num_keys)
     alignment = _alignment(cursor, metadata)
-    entries = [_read_tensor(cursor, tensor_idx) for tensor_idx in range(num_tensors)]
+    entries = [_read_entry(cursor, tensor_idx) for tensor_idx in range(num_tensors)]
     data_offset = -(-cursor.position // alignment) * alignment
     tensors = tuple(_place(file, entry, data_offset, alignment) for entry in entries)
     _check_inside(file, tensors, cut_hint)
@@ -90,58 +93,60 @@ def parse_header(file: MappedFile) -> Header:
     return Header(version=version, metadata=metadata, tensors=tensors, data_offset_bytes=data_offset)
 
 
-def _check_magic(file: MappedFile, cut_hint: str) -> int:
+def _check_beginning(file: MappedFile, cut_hint: str) -> int:
+    """The version of a file that begins as it should."""
     first_bytes = bytes(file.map[:64])
     if not first_bytes.startswith(MAGIC):
         guess = guess_from_name(file.path.name) or guess_from_content(first_bytes) or "Is it the right file?"
+        found = quoted(first_bytes[:8].decode("latin-1"))
+        raise FileError(f"{file.label} is not a GGUF file: it begins with {found}, expected 'GGUF'. {guess}")
+    if file.size_bytes < _FIXED_BYTES:
         raise FileError(
-            f"{file.label} is not a GGUF file: it begins with {quoted(first_bytes[:8].decode('latin-1'))}, expected 'GGUF'. {guess}"
-        )
-    if file.size_bytes < 24:
-        raise FileError(
-            f"{file.label} ends inside its header: it has {file.size_bytes} bytes, a header has at least 24. {cut_hint}"
+            f"{file.label} ends inside its header: it has {file.size_bytes} bytes and needs at least {_FIXED_BYTES}. "
+            f"{cut_hint}"
         )
     version = int.from_bytes(first_bytes[4:8], "little")
     if version in SUPPORTED_VERSIONS:
         return version
-    expected = "expected version 2 or 3"
-    if version == 1:
-        raise FileError(f"{file.label} has GGUF version 1, {expected}: convert the original model again.")
     if int.from_bytes(first_bytes[4:8], "big") in SUPPORTED_VERSIONS:
-        raise FileError(f"{file.label} is a big-endian GGUF file, expected a little-endian one: look for that or convert it.")
-    raise FileError(
-        f"{file.label} has GGUF version {version:,}, {expected}: it is damaged or newer than this program."
-    )
+        raise FileError(f"{file.label} is a big-endian GGUF file, expected a little-endian one: look for that instead.")
+    if version == 1:
+        problem = "convert the original model again with a current converter"
+    else:
+        problem = "it is damaged, or newer than this program"
+    raise FileError(f"{file.label} has GGUF version {version:,}, expected 2 or 3: {problem}.")
 
 
 def _check_count(cursor: Cursor, count: int, limit: int, min_bytes: int, what: str) -> None:
     if count > limit:
-        raise cursor.fail("the header", f"claims {count:,} {what}, expected at most {limit:,}: the file is damaged.")
+        raise cursor.error("the header", f"claims {count:,} {what}, expected at most {limit:,}: the file is damaged.")
     cursor.need(count * min_bytes, f"the list of {count:,} {what}")
 
 
 def _read_metadata(cursor: Cursor, num_keys: int) -> Metadata:
     values: dict[str, MetadataValue | UnreadArray] = {}
     for key_idx in range(num_keys):
-        key = cursor.string(f"the name of key {key_idx} of {num_keys}", limit_bytes=MAX_NAME_BYTES)
-        place = f"key {quoted(key)}"
+        which = f"key {key_idx + 1} of {num_keys}"
+        key = cursor.string(f"the name of {which}", limit_bytes=MAX_NAME_BYTES)
         if not key:
-            raise cursor.fail(f"key {key_idx} of {num_keys}", "has an empty name: the file is damaged.")
+            raise cursor.error(which, "has an empty name: the file is damaged.")
+        place = f"key {quoted(key)}"
         if key in values:
-            raise cursor.fail(place, "occurs twice: the file is damaged or was edited by a broken tool.")
+            raise cursor.error(place, "occurs twice: the file is damaged or was edited by a broken tool.")
         values[key] = cursor.value(place)
     return Metadata(values)
 
 
 def _alignment(cursor: Cursor, metadata: Metadata) -> int:
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    is_whole = isinstance(alignment, int) and not isinstance(alignment, bool)
-    if not is_whole or not 8 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-        found = quoted(repr(alignment)) if not is_whole else f"{alignment:,}"
-        raise cursor.fail(
-            "key 'general.alignment'", f"is {found}, expected a power of two from 8 to {MAX_ALIGNMENT:,}: the file is damaged."
-        )
-    return alignment
+    is_power_of_two = isinstance(alignment, int) and alignment > 0 and alignment & (alignment - 1) == 0
+    if isinstance(alignment, int) and is_power_of_two and MIN_ALIGNMENT <= alignment <= MAX_ALIGNMENT:
+        return alignment
+    raise cursor.error(
+        "key 'general.alignment'",
+        f"is {shown_value(alignment)}, expected a power of two from {MIN_ALIGNMENT} to {MAX_ALIGNMENT:,}: the file is "
+        "damaged.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,12 +159,14 @@ class _Entry:
     offset_bytes: int
 
 
-def _read_tensor(cursor: Cursor, tensor_idx: int) -> _Entry:
-    name = cursor.string(f"the name of tensor {tensor_idx}", limit_bytes=MAX_NAME_BYTES)
+def _read_entry(cursor: Cursor, tensor_idx: int) -> _Entry:
+    name = cursor.string(f"the name of tensor {tensor_idx + 1}", limit_bytes=MAX_NAME_BYTES)
     place = f"tensor {quoted(name)}"
     num_dimensions = cursor.unsigned32(f"the number of dimensions of {place}")
     if not 1 <= num_dimensions <= MAX_DIMENSIONS:
-        raise cursor.fail(place, f"claims {num_dimensions:,} dimensions, expected 1 to {MAX_DIMENSIONS}: the file is damaged.")
+        raise cursor.error(
+            place, f"claims {num_dimensions:,} dimensions, expected 1 to {MAX_DIMENSIONS}: the file is damaged."
+        )
     dimensions = tuple(cursor.unsigned64(f"a dimension of {place}") for _ in range(num_dimensions))
     ggml_id = cursor.unsigned32(f"the type of {place}")
     offset = cursor.unsigned64(f"the offset of {place}")
@@ -167,11 +174,11 @@ def _read_tensor(cursor: Cursor, tensor_idx: int) -> _Entry:
 
 
 def _place(file: MappedFile, entry: _Entry, data_offset_bytes: int, alignment: int) -> TensorInfo:
-    """The tensor with absolute offset and size; its size is compared with the file afterwards."""
+    """The tensor with absolute offset and size, not yet compared with the size of the file."""
     place = f"{file.label}: tensor {quoted(entry.name)}"
     shape = entry.dimensions[::-1]
     if min(shape) < 1:
-        raise TensorError(f"{place} has the shape {_shown(shape)}, expected at least 1 element a dimension: the file is damaged.")
+        raise TensorError(f"{place} has the shape {_shown(shape)}, expected no 0 in it: the file is damaged.")
     try:
         block_format = format_of(entry.ggml_id)
         row_bytes = block_format.row_bytes(shape[-1])
@@ -179,7 +186,8 @@ def _place(file: MappedFile, entry: _Entry, data_offset_bytes: int, alignment: i
         raise TensorError(f"{place} cannot be used. {error}") from error
     if entry.offset_bytes % alignment:
         raise TensorError(
-            f"{place} has the offset {entry.offset_bytes:,}, expected a multiple of the alignment {alignment:,}: the file is damaged."
+            f"{place} has the offset {entry.offset_bytes:,}, expected a multiple of the alignment {alignment:,}: the "
+            "file is damaged."
         )
     return TensorInfo(
         name=entry.name,
@@ -197,9 +205,9 @@ def _check_inside(file: MappedFile, tensors: Sequence[TensorInfo], cut_hint: str
     first = min(outside, key=lambda tensor: tensor.offset_bytes)
     needed = max(tensor.end_bytes for tensor in outside)
     raise TensorError(
-        f"{file.label} has {file.size_bytes:,} bytes but needs {needed:,}: {len(outside)} of {len(tensors)} tensors are not "
-        f"complete, the first is {quoted(first.name)} ({first.format.name} {_shown(first.shape)}, bytes {first.offset_bytes:,} "
-        f"to {first.end_bytes:,}). {cut_hint}"
+        f"{file.label} has {file.size_bytes:,} bytes but needs {needed:,}: {len(outside):,} of {len(tensors):,} "
+        f"tensors are not complete, the first is {quoted(first.name)} ({first.format.name} {_shown(first.shape)}, bytes "
+        f"{first.offset_bytes:,} to {first.end_bytes:,}). {cut_hint}"
     )
 
 
@@ -210,12 +218,11 @@ def _check_apart(file: MappedFile, tensors: Sequence[TensorInfo]) -> None:
         if tensor.name in names:
             raise TensorError(f"{file.label}: tensor {quoted(tensor.name)} occurs twice: the file is damaged.")
         names.add(tensor.name)
-    ordered = sorted(tensors, key=lambda tensor: tensor.offset_bytes)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(sorted(tensors, key=lambda tensor: tensor.offset_bytes)):
         if before.end_bytes > after.offset_bytes:
             raise TensorError(
-                f"{file.label}: tensors {quoted(before.name)} (up to byte {before.end_bytes:,}) and {quoted(after.name)} (from "
-                f"byte {after.offset_bytes:,}) overlap: the file is damaged."
+                f"{file.label}: tensors {quoted(before.name)} (up to byte {before.end_bytes:,}) and "
+                f"{quoted(after.name)} (from byte {after.offset_bytes:,}) overlap: the file is damaged."
             )
 
 

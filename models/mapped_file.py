@@ -6,6 +6,7 @@ is inside.
 A file that another program truncates while it is mapped kills the reader with SIGBUS; nothing in this process can
 prevent that.  Whoever reads large parts calls `check_unchanged` around it and closes the map when done.
 """
+
 from __future__ import annotations
 
 import mmap
@@ -90,7 +91,7 @@ def _open(path: Path, label: str) -> int:
     except FileNotFoundError as error:
         raise FileError(f"{label} does not exist.") from error
     except PermissionError as error:
-        raise FileError(f"{label} may not be read by this user: change its permissions (`chmod +r`) or copy it.") from error
+        raise FileError(f"{label} may not be read by this user: give it permission (`chmod +r`).") from error
     except OSError as error:
         raise FileError(f"{label} cannot be opened: {error.strerror or error}.") from error
     except ValueError as error:  # a NUL in the path
