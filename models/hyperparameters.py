@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from models.errors import ArchitectureError, quoted
 
 ScalingKind = Literal["none", "linear", "yarn", "longrope", "llama3"]
@@ -90,7 +92,7 @@ class _Keys:
     def find(self, key: str) -> tuple[str, Any]:
         full_key = f"{self.architecture}.{key}"
         value = self.metadata.get(full_key)
-        return full_key, value.tolist() if hasattr(value, "tolist") else value
+        return full_key, value.tolist() if isinstance(value, np.ndarray) else value
 
     def integer(self, key: str, *, at_most: int = _MOST_VALUES) -> int:
         value = self.optional_integer(key, at_most=at_most)
