@@ -109,6 +109,8 @@ def fetch_reference(
     names = pick_files([file.name for file in listing.files], reference.choice, where=reference.repository)
     files = [listing.file(name) for name in names]
     total_bytes = sum(file.size_bytes for file in files)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     done_bytes = 0
     for file in files:
 
@@ -116,7 +118,11 @@ def fetch_reference(
             if progress is not None:
                 progress(start + done, total_bytes)
 
-        _fetch_hub_file(listing, file, f"{reference.repository}/{file.name}", folder, access, report, cancel)
+        local_name = f"{reference.repository}/{file.name}"
+        with download_lock(folder, local_name, cancel):
+            target = folder / local_name
+            if not (target.is_file() and target.stat().st_size == file.size_bytes):
+                _fetch_hub_file(listing, file, local_name, folder, access, report, cancel)
         done_bytes += file.size_bytes
     return folder / reference.repository / names[0]
 
@@ -139,7 +145,7 @@ def _fetch_source(
             f"{source.repository} on the hub now holds another {source.file_name} than the one that was verified: "
             f"its SHA-256 is {str(file.sha256)[:16]}..., expected {entry.sha256[:16]}...."
         )
-    _fetch_hub_file(listing, file, entry.local_name, folder, access, progress, cancel, is_locked=True)
+    _fetch_hub_file(listing, file, entry.local_name, folder, access, progress, cancel)
 
 
 def _fetch_wheels(
@@ -167,19 +173,8 @@ def _fetch_hub_file(
     access: HubAccess,
     progress: Progress | None,
     cancel: CancelSignal | None,
-    *,
-    is_locked: bool = False,
 ) -> None:
-    """Bring one file of a repository to folder/local_name, unless it is there already."""
-    if not is_locked:
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with download_lock(folder, local_name, cancel):
-            _fetch_hub_file(listing, file, local_name, folder, access, progress, cancel, is_locked=True)
-        return
-    target = folder / local_name
-    if target.exists() and target.stat().st_size == file.size_bytes:
-        return
+    """Bring one file of a repository to folder/local_name; the caller holds its lock."""
     if file.sha256 is None:
         raise DownloadError(
             f"The hub publishes no SHA-256 for {file.name} of {listing.repository}, so it can't be checked: download "
@@ -189,7 +184,7 @@ def _fetch_hub_file(
     try:
         require_free_space(unfinished.path.parent, file.size_bytes - unfinished.size_bytes, file.name)
         download_hub_file(listing, file, unfinished, access, progress=progress, cancel=cancel)
-        unfinished.finish(target, size_bytes=file.size_bytes, sha256=file.sha256, cancel=cancel)
+        unfinished.finish(folder / local_name, size_bytes=file.size_bytes, sha256=file.sha256, cancel=cancel)
     finally:
         unfinished.close()
 

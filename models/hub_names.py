@@ -66,8 +66,9 @@ def pick_files(names: Iterable[str], choice: str | None, *, where: str) -> tuple
     if wanted.endswith(".gguf"):
         chosen = [files for files in models if any(wanted in (name.lower(), _base(name).lower()) for name in files)]
     else:
-        boundary = re.compile(rf"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9_])")
-        chosen = [files for files in models if boundary.search(files[0].lower())]
+        chosen = [
+            files for files in models if _ends_with(files[0], wanted) or quantisation_of(files[0]) == choice.upper()
+        ]
     if not chosen:
         raise DownloadError(f"{where} has no {choice}; it has {_offer(models)}.")
     return _complete(min(chosen, key=_plainness), where)
@@ -108,6 +109,13 @@ def _complete(files: tuple[str, ...], where: str) -> tuple[str, ...]:
     if missing or len(numbers) != count:
         raise DownloadError(f"{where} lacks part {missing[0] if missing else '?'} of {count} of {match['stem']}.")
     return files
+
+
+def _ends_with(name: str, wanted: str) -> bool:
+    """Whether a name without its number and ending ends with the whole words that are wanted: UD-Q4_K_XL."""
+    match = _PIECE.fullmatch(name)
+    stem = (match["stem"] if match else name[: -len(".gguf")]).lower()
+    return re.search(rf"(?<![a-z0-9_]){re.escape(wanted)}$", stem) is not None
 
 
 def _plainness(files: tuple[str, ...]) -> tuple[int, str]:

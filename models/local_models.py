@@ -7,6 +7,7 @@ folder).  Does not know the network.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,13 +94,13 @@ def list_unfinished(folder: Path) -> list[UnfinishedDownload]:
 def remove(name: str, folder: Path) -> tuple[Path, ...]:
     """Delete a model of the folder and what is left of its download; returns the deleted files.
 
-    name: as `list_local` tells it, or a file's name inside the folder.  Nothing outside the folder is ever touched.
+    name: as `list_local` tells it, what `-m` takes for it, or a file's name.  Nothing outside the folder is touched.
     Raises DownloadError when there is no such model.
     """
-    chosen = [model for model in list_local(folder) if model.name.lower() == name.lower()]
-    if not chosen:
-        chosen = [model for model in list_local(folder) if any(_is_named(path, name, folder) for path in model.paths)]
-    paths = [path for model in chosen for path in model.paths] + _leftovers(name, folder)
+    reference = None if name.lower() in CATALOG else parse_reference(name)
+    names = {name.lower(), str(local_reference(reference, folder) if reference else "").lower()}
+    chosen = [model for model in list_local(folder) if names & _names_of(model, folder)]
+    paths = [path for model in chosen for path in model.paths] + _leftovers(name, reference, folder)
     if not paths:
         raise DownloadError(f"{name} is not in the models folder {folder}: `tandem models list` shows what is.")
     for path in paths:
@@ -135,18 +136,28 @@ def _name_of(inside: Path) -> str:
     return f"{repository}:{quantisation_of(inside.name) or inside.name}"
 
 
-def _is_named(path: Path, name: str, folder: Path) -> bool:
-    return name in (path.name, path.relative_to(folder).as_posix(), str(path))
+def _names_of(model: LocalModel, folder: Path) -> set[str]:
+    """What a person may call a model of the folder, in small letters."""
+    inside = [path.relative_to(folder).as_posix() for path in model.paths]
+    return {text.lower() for text in (model.name, *inside, *map(str, model.paths))}
 
 
-def _leftovers(name: str, folder: Path) -> list[Path]:
-    """Unfinished files of a catalog name, a reference, or a file's name."""
+def _leftovers(name: str, reference: HubReference | None, folder: Path) -> list[Path]:
+    """What is left of the unfinished downloads of a catalog name, a reference, or a file's name."""
     entry = CATALOG.get(name.lower())
-    reference = parse_reference(name)
-    stem = entry.local_name if entry else reference.repository if reference else name
-    key = stem.replace("/", "--")
-    unfinished = folder / UNFINISHED_FOLDER
-    return [path for path in sorted(unfinished.glob("*")) if path.name.startswith(key) and path.suffix != ".lock"]
+    wanted = entry.local_name if entry else name
+    found: list[Path] = []
+    for path in sorted((folder / UNFINISHED_FOLDER).glob("*")):
+        local_name = re.sub(r"\.[0-9a-f]{12}\.(part|pieces\.json)$", "", path.name).replace("--", "/")
+        if local_name == path.name:
+            continue  # a lock
+        owner, _, file_name = local_name.rpartition("/")
+        quantisation = quantisation_of(file_name)
+        is_of_reference = reference is not None and owner.startswith(reference.repository)
+        is_chosen = reference is not None and (reference.choice or "").upper() in ("", quantisation, file_name.upper())
+        if local_name == wanted or (is_of_reference and is_chosen):
+            found.append(path)
+    return found
 
 
 def _remove_empty_parents(parent: Path, folder: Path) -> None:
