@@ -1,0 +1,1 @@
+"""The chat's screens, each with its style sheet beside it."""
