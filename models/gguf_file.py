@@ -129,7 +129,7 @@ class ModelFile:
         return digest.hexdigest()
 
     def raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes: a read-only uint8 view [rows, row_bytes] on the map.  TensorError: there is no such tensor."""
+        """The tensor's bytes: a read-only uint8 view [rows, row_bytes].  TensorError: no tensor of that name."""
         tensor, owner = self._find(name)
         return owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
 

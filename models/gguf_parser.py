@@ -206,8 +206,8 @@ def _check_inside(file: MappedFile, tensors: Sequence[TensorInfo], cut_hint: str
     needed = max(tensor.end_bytes for tensor in outside)
     raise TensorError(
         f"{file.label} has {file.size_bytes:,} bytes but needs {needed:,}: {len(outside):,} of {len(tensors):,} "
-        f"tensors are not complete, the first is {quoted(first.name)} ({first.format.name} {_shown(first.shape)}, bytes "
-        f"{first.offset_bytes:,} to {first.end_bytes:,}). {cut_hint}"
+        f"tensors are not complete, the first is {quoted(first.name)} ({first.format.name} {_shown(first.shape)}, "
+        f"bytes {first.offset_bytes:,} to {first.end_bytes:,}). {cut_hint}"
     )
 
 
