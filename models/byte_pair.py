@@ -1,0 +1,117 @@
+"""Byte-level byte-pair vocabularies: from text to ids and from ids to bytes.
+
+Owns the alphabet that stands for bytes and the building of the merging machine.  Does not know special tokens (the
+text that comes here is plain) or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from models.errors import VocabularyError, quoted
+from models.pretokenizers import PreTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+
+Merge = tuple[str, str]
+
+
+@cache
+def byte_alphabet() -> Mapping[int, str]:
+    """The character that stands for each byte in the tokens' texts (GPT-2's choice).
+
+    A byte that is a printable Latin-1 character stands for itself, the others for U+0100 onwards in order.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {**{byte: chr(byte) for byte in printable}, **{byte: chr(256 + idx) for idx, byte in enumerate(others)}}
+
+
+@cache
+def _bytes_of_characters() -> Mapping[str, int]:
+    return {character: byte for byte, character in byte_alphabet().items()}
+
+
+class BytePairEncoder:
+    """Plain text to ids and ids to bytes.  missing_bytes: those without a token.
+
+    Raises VocabularyError when the merges are no merges.
+    """
+
+    def __init__(
+        self, *, texts: Sequence[str], merges: Sequence[str], rule: PreTokenizer, specials: Collection[int]
+    ) -> None:
+        """texts: by id.  merges: 'left right', the first one first.  specials: ids that plain text never becomes."""
+        self._texts = texts
+        vocabulary = {text: token_id for token_id, text in enumerate(texts)}
+        for token_id in specials:
+            if vocabulary.get(texts[token_id]) == token_id:
+                del vocabulary[texts[token_id]]
+        self._byte_ids = {
+            byte: vocabulary[character] for byte, character in byte_alphabet().items() if character in vocabulary
+        }
+        self.missing_bytes = bytes(byte for byte in range(256) if byte not in self._byte_ids)
+        pairs = _split_merges(merges)
+        self.num_lost_merges = 0
+        try:
+            model = _machine(vocabulary, pairs, rule)
+        except Exception:  # the library raises a bare Exception for a merge of what is not in the vocabulary
+            kept = [pair for pair in pairs if {*pair, "".join(pair)} <= vocabulary.keys()]
+            self.num_lost_merges = len(pairs) - len(kept)
+            model = _machine(vocabulary, kept, rule)
+        self._tokenizer = _tokenizer(model, rule)
+
+    def encode(self, text: str, *, after_special: bool) -> list[int]:
+        """The ids of a text without lone surrogates.  What stands before it makes no difference here.
+
+        Characters with a byte that has no token, which the library would drop, are encoded as U+FFFD.
+        """
+        if lacking := self.missing_bytes:
+            data = text.encode()
+            if len(data.translate(None, lacking)) < len(data):
+                text = "".join("\ufffd" if set(character.encode()) & {*lacking} else character for character in text)
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def byte_id(self, byte: int) -> int:
+        """The token of one byte that is not missing."""
+        return self._byte_ids[byte]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token that was learned (not a special one) stands for."""
+        table = _bytes_of_characters()
+        try:
+            return bytes([table[character] for character in self._texts[token_id]])
+        except KeyError:  # a token that was added to the vocabulary as it is written
+            return self._texts[token_id].encode("utf-8", "surrogateescape")
+
+
+def _split_merges(merges: Sequence[str]) -> list[Merge]:
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    for idx, pair in enumerate(pairs):
+        if len(pair) != 2:
+            raise VocabularyError(
+                f"Merge {idx} in tokenizer.ggml.merges is {quoted(merges[idx])}, and two tokens with one blank "
+                "between them were expected: the file is damaged or of a kind that is not supported."
+            )
+    return pairs  # pyright: ignore[reportReturnType]  (the loop has checked the lengths)
+
+
+def _machine(vocabulary: dict[str, int], pairs: list[Merge], rule: PreTokenizer) -> BPE:
+    from tokenizers.models import BPE
+
+    return BPE(vocabulary, pairs, ignore_merges=rule.ignores_merges)
+
+
+def _tokenizer(model: BPE, rule: PreTokenizer) -> Tokenizer:
+    from tokenizers import Regex, Tokenizer
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+    tokenizer = Tokenizer(model)
+    cuts = [Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
+    # The model's words are bytes written in the alphabet above; the cuts see the text itself.
+    tokenizer.pre_tokenizer = Sequence([*cuts, ByteLevel(add_prefix_space=False, use_regex=False)])  # pyright: ignore[reportAttributeAccessIssue]
+    return tokenizer
