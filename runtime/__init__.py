@@ -1,0 +1,1 @@
+"""One user's engine: memory, pages, scheduling, sampling, text, timings."""

@@ -1,0 +1,128 @@
+"""An answer in the making, as the engine's thread sees it.
+
+Owns what becomes of a row of logits: logprobs, the next token, its text, the reason to end.  Does not know batches,
+pages, devices or threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from runtime.candidates import best_logprobs
+from runtime.generation import Chunk, Completion, FinishReason, Generation, Logprobs
+from runtime.options import GenerateOptions
+from runtime.sampling import Sampler
+from runtime.sequence import TokenSequence
+from runtime.text_stream import TextStream
+from runtime.timings import Clock
+
+TokenBytes = Callable[[int], bytes]
+
+
+class Answer:
+    """One generation: its sequence, sampler, text and clock.
+
+    end_ids: tokens that end an answer.  context_size: positions a sequence may have.
+    """
+
+    def __init__(
+        self,
+        *,
+        generation: Generation,
+        options: GenerateOptions,
+        end_ids: frozenset[int],
+        context_size: int,
+        token_bytes: TokenBytes,
+    ) -> None:
+        num_prompt = len(generation.prompt_ids)
+        self.generation = generation
+        self.clock = Clock()
+        self.sequence = TokenSequence(
+            ids=list(generation.prompt_ids),
+            num_prompt=num_prompt,
+            next_output=0 if options.prompt_logprobs else num_prompt - 1,
+            may_reuse=options.reuse_prefix,
+        )
+        self._options = options
+        self._end_ids = frozenset() if options.ignore_end else end_ids
+        self._token_bytes = token_bytes
+        self._sampler = Sampler(options.sampling, seed=generation.seed)
+        self._stream = TextStream(options.stop)
+        limit = num_prompt + options.max_tokens if options.max_tokens is not None else context_size + 1
+        # The last token needs no position: nothing is computed after it.
+        self._max_length = min(limit, context_size + 1)
+        self._limit_reason: FinishReason = "length" if limit <= context_size + 1 else "context"
+        if options.max_tokens is None:
+            self._limit_reason = "context"
+        self._logprobs: list[Logprobs] = []
+        self._prompt_logprobs: list[Logprobs] = []
+
+    def take(self, rows: np.ndarray, position: int, scratch: np.ndarray) -> FinishReason | None:
+        """Uses the logits of positions `position` on, one a row; says why the answer ends, if it does.
+
+        rows: float32 [n, vocab_size], written into.  scratch: float32 [vocab_size].
+        """
+        reason: FinishReason | None = None
+        sequence = self.sequence
+        for row in rows:
+            if position < sequence.num_prompt and self._options.prompt_logprobs:
+                self._prompt_logprobs.append(best_logprobs(row, self._options.prompt_logprobs, scratch))
+            position += 1
+            sequence.next_output = position
+            if position == len(sequence.ids):
+                reason = self._choose(row, scratch)
+        return reason
+
+    def report_prefill(self) -> None:
+        """A part of the prompt was computed."""
+        sequence = self.sequence
+        if self.clock.is_prefilled:
+            return  # it gave its pages up, and computes its prompt again
+        if sequence.num_computed >= sequence.num_prompt:
+            self.clock.prefilled()
+        if self._options.on_prefill is not None:
+            self._options.on_prefill(min(sequence.num_computed, sequence.num_prompt), sequence.num_prompt)
+
+    def complete(self, reason: FinishReason) -> None:
+        """Ends the generation with what there is."""
+        held_text = self._stream.finish()
+        if held_text:
+            self.generation.publish(Chunk(text=held_text, token_ids=()))
+        sequence = self.sequence
+        self.generation.finish(
+            Completion(
+                text=self._stream.text,
+                ids=tuple(sequence.ids[sequence.num_prompt :]),
+                prompt_ids=self.generation.prompt_ids,
+                finish_reason=reason,
+                stop_text=self._stream.stop_text,
+                timings=self.clock.timings(prompt_tokens=sequence.num_prompt, reused_tokens=sequence.num_reused or 0),
+                logprobs=tuple(self._logprobs),
+                prompt_logprobs=tuple(self._prompt_logprobs),
+                notes=self.generation.notes,
+                seed=self.generation.seed,
+            )
+        )
+
+    def _choose(self, row: np.ndarray, scratch: np.ndarray) -> FinishReason | None:
+        ids = self.sequence.ids
+        if len(ids) >= self._max_length:
+            return self._limit_reason  # no token at all was wanted
+        logprobs: tuple[Logprobs, ...] = ()
+        if self._options.logprobs:
+            logprobs = (best_logprobs(row, self._options.logprobs, scratch),)
+            self._logprobs.extend(logprobs)
+        token_id = self._sampler.sample(row, ids)
+        ids.append(token_id)
+        self.clock.tick()
+        if token_id in self._end_ids:
+            text, reason = "", "stop"
+        else:
+            text = self._stream.push(self._token_bytes(token_id))
+            reason = "stop" if self._stream.stop_text is not None else None
+            if reason is None and len(ids) >= self._max_length:
+                reason = self._limit_reason
+        self.generation.publish(Chunk(text=text, token_ids=(token_id,), logprobs=logprobs))
+        return reason

@@ -1,0 +1,107 @@
+"""The seam between the engine and a device: a batch of tokens in, logits out.
+
+Owns the shape of that exchange.  Does not know models, kernels, sampling or text.
+
+A binding holds K and V in `num_pages` pages of PAGE_SIZE positions each.  Which page belongs to which sequence is the
+engine's business: it sends page tables with every batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+PAGE_SIZE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a binding reserved room for when it was made.
+
+    max_batch_tokens: tokens a run; max_outputs: rows of logits a run; max_sequences: sequences (slots) a run;
+    context_size: positions a sequence; num_pages: pages of PAGE_SIZE positions, for all sequences together.
+    """
+
+    max_batch_tokens: int
+    max_outputs: int
+    max_sequences: int
+    context_size: int
+    num_pages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """Bytes that a binding reserves: nothing is allocated after it was made."""
+
+    weights_bytes: int
+    kv_bytes: int
+    workspace_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a run computes.  Tokens of one sequence stand together, at ascending positions without gaps.
+
+    token_ids, positions, slots: int32 [T].  slots[t] is the row of page_tables that belongs to token t's sequence.
+    page_tables: int32 [max_sequences, ceil(context_size / PAGE_SIZE)], -1 where there is no page.
+    outputs: int32 [n], ascending indexes of the tokens whose logits are wanted.
+    The arrays belong to the engine and hold only until the run returns.
+    """
+
+    token_ids: np.ndarray
+    positions: np.ndarray
+    slots: np.ndarray
+    page_tables: np.ndarray
+    outputs: np.ndarray
+
+
+class Binding(Protocol):
+    """A step program bound to a device.  One thread calls everything but cancel()."""
+
+    @property
+    def limits(self) -> Limits:
+        """What a batch may hold."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """The width of a row of logits."""
+        ...
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """What was really reserved."""
+        ...
+
+    def run(self, batch: Batch) -> np.ndarray:
+        """float32 [n, vocab_size], valid until the next run; the caller may write into it.
+
+        K and V of token t are written to page_tables[slots[t]][positions[t] // PAGE_SIZE] before attention reads them.
+        Raises Cancelled when cancel() was called during the run; pages named by the batch then hold anything at its
+        positions, and what they held at earlier positions.
+        """
+        ...
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies K and V of every layer and position of one page to another."""
+        ...
+
+    def cancel(self) -> None:
+        """From any thread: the run in progress stops at its next step; the run after it is not touched."""
+        ...
+
+    def close(self) -> None:
+        """Gives everything back.  May be called twice."""
+        ...
+
+
+def pages_for(num_positions: int) -> int:
+    """How many pages hold that many positions."""
+    return -(-num_positions // PAGE_SIZE)

@@ -1,0 +1,160 @@
+"""The engine's thread: takes requests, runs steps, hands out tokens.
+
+Owns the thread and everything it touches: scheduler, answers and the device, which nobody else calls except to cancel.
+Does not know files, prompts or templates.  Idle, it sleeps on a condition until something is asked of it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from runtime.answer import Answer
+from runtime.devices.binding import Binding
+from runtime.errors import Cancelled, EngineClosedError
+from runtime.generation import FinishReason
+from runtime.scheduler import Scheduler, Step, Work
+from runtime.sequence import TokenSequence
+
+
+class EngineLoop:
+    """Runs answers on a device until it is closed; then the device is closed too, by the thread that used it."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._scheduler = Scheduler(binding.limits, binding.copy_page)
+        self._scratch = np.empty(binding.vocab_size, dtype=np.float32)
+        self._answers: dict[TokenSequence, Answer] = {}
+        # Other threads touch what follows, under the lock.
+        self._wakeup = threading.Condition()
+        self._has_mail = False
+        self._is_closing = False
+        self._arrived: list[Answer] = []
+        self._cancelled: list[Answer] = []
+        self._running: list[Answer] = []
+        self._thread = threading.Thread(target=self._work, name="tandem-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, answer: Answer) -> None:
+        """From any thread: queues an answer."""
+        with self._wakeup:
+            if self._is_closing:
+                raise EngineClosedError("The engine is closed and takes no more prompts; load the model again.")
+            self._arrived.append(answer)
+            self._notify()
+
+    def cancel(self, answer: Answer) -> None:
+        """From any thread: ends an answer soon.  A run that computes for it is stopped; the others' part is redone."""
+        with self._wakeup:
+            self._cancelled.append(answer)
+            self._notify()
+            if answer in self._running:
+                self._binding.cancel()
+
+    def close(self) -> None:
+        """From any thread: ends every answer and waits until the device is closed.  May be called again."""
+        with self._wakeup:
+            self._is_closing = True
+            self._notify()
+            if self._running:
+                self._binding.cancel()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _notify(self) -> None:
+        self._has_mail = True
+        self._wakeup.notify()
+
+    def _work(self) -> None:
+        error: BaseException | None = None
+        try:
+            while self._read_mail():
+                step = self._scheduler.plan()
+                if step is not None:
+                    self._run(step)
+                    continue
+                with self._wakeup:
+                    self._wakeup.wait_for(lambda: self._has_mail)
+        except BaseException as fault:  # our own bug: nobody may wait for ever because of it
+            error = fault
+        self._end(error)
+
+    def _read_mail(self) -> bool:
+        """Takes up what other threads asked for; False when the engine is to close."""
+        if not self._has_mail:  # read without the lock: what is missed now is seen a step later
+            return True
+        with self._wakeup:
+            self._has_mail = False
+            arrived, self._arrived = self._arrived, []
+            cancelled, self._cancelled = self._cancelled, []
+            is_closing = self._is_closing
+        for answer in arrived:
+            self._answers[answer.sequence] = answer
+            self._scheduler.add(answer.sequence)
+        for answer in cancelled:
+            if answer.sequence in self._answers:
+                self._finish(answer, "cancelled")
+        return not is_closing
+
+    def _run(self, step: Step) -> None:
+        answers = [self._answers[work.sequence] for work in step.works]
+        with self._wakeup:
+            if self._cancelled or self._is_closing:
+                return
+            self._running = answers
+        try:
+            for answer in answers:
+                answer.clock.begin()
+            rows = self._binding.run(step.batch)
+        except Cancelled:
+            return
+        except Exception as error:
+            for answer in answers:
+                self._fail(answer, error)
+            return
+        finally:
+            with self._wakeup:
+                self._running = []
+        self._scheduler.commit(step)
+        for work, answer in zip(step.works, answers, strict=True):
+            try:
+                self._use(work, answer, rows)
+            except Exception as error:
+                self._fail(answer, error)
+
+    def _use(self, work: Work, answer: Answer, rows: np.ndarray) -> None:
+        if work.start < work.sequence.num_prompt:
+            answer.report_prefill()
+        if work.num_outputs == 0:
+            return
+        first_position = work.start + work.count - work.num_outputs
+        reason = answer.take(rows[work.first_row : work.first_row + work.num_outputs], first_position, self._scratch)
+        if reason is not None:
+            self._finish(answer, reason)
+
+    def _finish(self, answer: Answer, reason: FinishReason) -> None:
+        del self._answers[answer.sequence]
+        self._scheduler.finish(answer.sequence)
+        answer.complete(reason)
+
+    def _fail(self, answer: Answer, error: BaseException) -> None:
+        del self._answers[answer.sequence]
+        self._scheduler.drop(answer.sequence)
+        answer.generation.finish(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        """The last thing the thread does."""
+        with self._wakeup:
+            self._is_closing = True
+            answers = [*self._answers.values(), *self._arrived]
+            self._answers.clear()
+            self._arrived.clear()
+        try:
+            self._binding.close()
+        finally:
+            for answer in answers:
+                if error is None:
+                    answer.complete("cancelled")
+                else:
+                    answer.generation.finish(error)

@@ -1,0 +1,98 @@
+"""What a caller may choose: when a model is loaded, and for each generation.
+
+Owns names, defaults and ranges.  Does not know command lines, settings files or how a choice is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runtime.errors import OptionError
+from runtime.sampling import SamplingOptions
+from runtime.validation import check_choice, check_integer
+
+ACTIVATIONS = ("fast", "balanced", "exact")
+CACHE_TYPES = ("f16",)
+ISA_LEVELS = ("auto", "avx512", "avxvnni", "avx2", "neon", "portable")
+
+MAX_CONTEXT_SIZE = 2**24
+MAX_THREADS = 2**16
+MAX_BATCH_SIZE = 2**16
+MAX_SEQUENCES = 1024
+MAX_TOKENS = 2**31 - 1
+MAX_LOGPROBS = 10_000
+MAX_STOPS = 256
+
+PrefillProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How a model is loaded.  Refuses values that make no sense with OptionError.
+
+    context_size: positions a sequence may have; None: the least of what was trained, 8192 and what fits in memory.
+    threads: None: one for each fast core.  batch_size: tokens a step, the size of a prefill chunk.
+    max_sequences: generations that share a step; more wait.  max_outputs: rows of logits a step.
+    activations: how inputs of products are rounded.  isa: the instruction set, for tests and comparisons.
+    """
+
+    context_size: int | None = None
+    threads: int | None = None
+    batch_size: int = 512
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    activations: str = "balanced"
+    isa: str = "auto"
+    max_sequences: int = 1
+    max_outputs: int = 32
+
+    def __post_init__(self) -> None:
+        if self.context_size is not None:
+            check_integer("context_size", self.context_size, low=1, high=MAX_CONTEXT_SIZE, flag="--ctx-size")
+        if self.threads is not None:
+            check_integer("threads", self.threads, low=1, high=MAX_THREADS, flag="--threads")
+        check_integer("max_sequences", self.max_sequences, low=1, high=MAX_SEQUENCES, flag="--parallel")
+        check_integer("batch_size", self.batch_size, low=self.max_sequences, high=MAX_BATCH_SIZE, flag="--batch-size")
+        check_integer("max_outputs", self.max_outputs, low=self.max_sequences, high=MAX_BATCH_SIZE)
+        check_choice("cache_type_k", self.cache_type_k, CACHE_TYPES, flag="--cache-type-k")
+        check_choice("cache_type_v", self.cache_type_v, CACHE_TYPES, flag="--cache-type-v")
+        check_choice("activations", self.activations, ACTIVATIONS, flag="--activations")
+        check_choice("isa", self.isa, ISA_LEVELS, flag="--isa")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions:
+    """How one answer is made.  Refuses values that make no sense with OptionError.
+
+    max_tokens: None: until the context window is full.  stop: texts that end the answer, which ends before them.
+    logprobs, prompt_logprobs: how many of the best tokens to report for each position (0: none); the latter computes
+    the whole prompt anew.  raw: a text prompt is taken as it is, without the chat template.
+    add_bos: None: as the vocabulary says; for raw text.  parse_special: whether `<|im_end|>` and the like in a prompt's
+    text become control tokens; None: in raw text yes, in messages no.  enable_thinking: handed to the template.
+    ignore_end: goes on after the model's end token.  reuse_prefix: may begin from what earlier prompts left.
+    on_prefill(done, total): called from the engine's thread after each chunk of the prompt; must return soon.
+    """
+
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int = 0
+    prompt_logprobs: int = 0
+    raw: bool = False
+    add_bos: bool | None = None
+    parse_special: bool | None = None
+    enable_thinking: bool | None = None
+    ignore_end: bool = False
+    reuse_prefix: bool = True
+    on_prefill: PrefillProgress | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            check_integer("max_tokens", self.max_tokens, low=0, high=MAX_TOKENS, flag="--predict")
+        check_integer("logprobs", self.logprobs, low=0, high=MAX_LOGPROBS, flag="--logprobs")
+        check_integer("prompt_logprobs", self.prompt_logprobs, low=0, high=MAX_LOGPROBS, flag="--prompt-logprobs")
+        is_valid = isinstance(self.stop, tuple) and all(isinstance(text, str) and text for text in self.stop)
+        if not is_valid or len(self.stop) > MAX_STOPS:
+            expected = f"a tuple of up to {MAX_STOPS} texts that are not empty"
+            raise OptionError(option="stop", flag="--stop", value=self.stop, expected=expected)

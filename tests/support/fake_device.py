@@ -1,0 +1,148 @@
+"""A device without a model, for tests of the engine.
+
+Its "K and V" are the token ids themselves, kept in pages and read back through the page tables; the logits are a
+function of all the ids up to a position.  A wrong page, a stale page or a mixed-up batch gives another answer than
+`plain_ids`, which needs no pages.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from runtime.devices.binding import PAGE_SIZE, Batch, DeviceMemory, Limits, pages_for
+from runtime.errors import Cancelled
+
+VOCAB_SIZE = 320
+_ROWS = np.random.default_rng(7).standard_normal((257, VOCAB_SIZE)).astype(np.float32) * 3
+
+
+def make_limits(
+    *,
+    context_size: int = 512,
+    max_sequences: int = 1,
+    max_batch_tokens: int = 32,
+    max_outputs: int = 8,
+    num_pages: int | None = None,
+) -> Limits:
+    """Limits for a small device; as many pages as all sequences need, unless said otherwise."""
+    return Limits(
+        context_size=context_size,
+        max_sequences=max_sequences,
+        max_batch_tokens=max_batch_tokens,
+        max_outputs=max_outputs,
+        num_pages=num_pages if num_pages is not None else max_sequences * pages_for(context_size),
+    )
+
+
+def row_after(token_ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """float32 [VOCAB_SIZE]: the logits after these tokens."""
+    key = zlib.crc32(np.asarray(token_ids, dtype=np.int32).tobytes())
+    return np.roll(_ROWS[key % 257], key // 257)
+
+
+def plain_ids(prompt: Sequence[int], count: int) -> list[int]:
+    """The `count` greedy ids after a prompt, without pages, batches or caches."""
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(int(row_after(ids).argmax()))
+    return ids[len(prompt) :]
+
+
+class FakeBinding:
+    """Satisfies runtime.devices.binding.Binding.
+
+    hold() makes runs wait until release(), cancel() or close(); `entered` is set whenever a run begins.
+    fail_next: raised by the next run.  num_tokens, num_runs: what was computed.  largest_run: tokens.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or make_limits()
+        self.vocab_size = VOCAB_SIZE
+        self.memory = DeviceMemory(
+            weights_bytes=1000, kv_bytes=self.limits.num_pages * PAGE_SIZE * 4, workspace_bytes=10
+        )
+        self.entered = threading.Event()
+        self.fail_next: Exception | None = None
+        self.num_tokens = 0
+        self.num_runs = 0
+        self.num_copies = 0
+        self.largest_run = 0
+        self.largest_outputs = 0
+        self.is_closed = False
+        self.threads: set[int] = set()
+        self._pages = np.full((self.limits.num_pages, PAGE_SIZE), -1, dtype=np.int32)
+        self._logits = np.zeros((self.limits.max_outputs, VOCAB_SIZE), dtype=np.float32)
+        self._open = threading.Event()
+        self._open.set()
+        self._cancel = threading.Event()
+
+    def hold(self) -> None:
+        """Makes runs wait."""
+        self.entered.clear()
+        self._open.clear()
+
+    def release(self) -> None:
+        """Lets them go on."""
+        self._open.set()
+
+    def run(self, batch: Batch) -> np.ndarray:
+        assert not self.is_closed
+        self._cancel.clear()
+        self.threads.add(threading.get_ident())
+        self._check(batch)
+        self.entered.set()
+        while not self._open.wait(0.001):
+            if self._cancel.is_set():
+                raise Cancelled("stopped")
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise error
+        num_outputs = len(batch.outputs)
+        for token_id, position, slot in zip(batch.token_ids, batch.positions, batch.slots, strict=True):
+            self._pages[batch.page_tables[slot, position // PAGE_SIZE], position % PAGE_SIZE] = token_id
+        for row, index in enumerate(batch.outputs):
+            self._logits[row] = row_after(self._history(batch, int(index)))
+        self.num_runs += 1
+        self.num_tokens += len(batch.token_ids)
+        self.largest_run = max(self.largest_run, len(batch.token_ids))
+        self.largest_outputs = max(self.largest_outputs, num_outputs)
+        return self._logits[:num_outputs]
+
+    def copy_page(self, source: int, target: int) -> None:
+        assert source != target
+        self.num_copies += 1
+        self._pages[target] = self._pages[source]
+
+    def cancel(self) -> None:
+        self._cancel.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _history(self, batch: Batch, index: int) -> np.ndarray:
+        slot, length = int(batch.slots[index]), int(batch.positions[index]) + 1
+        pages = batch.page_tables[slot, : pages_for(length)]
+        assert (pages >= 0).all(), "a position has no page"
+        token_ids = self._pages[pages].reshape(-1)[:length]
+        assert (token_ids >= 0).all(), "a position was never written"
+        return token_ids
+
+    def _check(self, batch: Batch) -> None:
+        limits = self.limits
+        count = len(batch.token_ids)
+        assert 0 < count <= limits.max_batch_tokens
+        assert len(batch.outputs) <= limits.max_outputs
+        assert len(batch.positions) == len(batch.slots) == count
+        assert batch.page_tables.shape == (limits.max_sequences, pages_for(limits.context_size))
+        for array in (batch.token_ids, batch.positions, batch.slots, batch.page_tables, batch.outputs):
+            assert array.dtype == np.int32
+        assert (np.diff(batch.outputs) > 0).all()
+        assert batch.positions.max() < limits.context_size
+        for slot in set(batch.slots.tolist()):
+            places = np.flatnonzero(batch.slots == slot)
+            assert (np.diff(places) == 1).all(), "tokens of a sequence stand together"
+            assert (np.diff(batch.positions[places]) == 1).all(), "positions ascend without gaps"
