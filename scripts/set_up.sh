@@ -39,10 +39,17 @@ find_python() {
         "or name it: make chat PYTHON=/path/to/python3.12"
 }
 
+# Whether an interpreter is the one that was asked for by name; any will do when none was.
+is_wanted() {
+    which_one='import sys; print(sys.version_info[:3], sys.base_prefix)'
+    [ -z "${PYTHON:-}" ] || [ "$("$PYTHON" -c "$which_one" 2>/dev/null)" = "$("$1" -c "$which_one")" ]
+}
+
 # An environment is of no use when its interpreter is gone or the folder has moved (its scripts hold absolute paths).
 make_environment() {
     here=$(pwd)/$venv
-    if [ "$(cat "$installed/place" 2>/dev/null)" = "$here" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+    if [ "$(cat "$installed/place" 2>/dev/null)" = "$here" ] && "$venv/bin/python" -c '' 2>/dev/null &&
+        is_wanted "$venv/bin/python"; then
         return
     fi
     python=$(find_python) || exit 1

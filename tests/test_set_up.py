@@ -20,12 +20,13 @@ SCRIPTS = ("set_up.sh", "gpu_requirements.sh")
 # A Python that makes an environment whose own Python writes down what pip is asked for.
 STAND_IN = """#!/bin/sh
 case "$*" in
+*base_prefix*) echo "{version}" ;;
 *version_info*) exit {new_enough} ;;
 *ensurepip*) exit {venv_missing} ;;
 "-m venv --clear "*)
     echo "venv" >>"$LOG"
     mkdir -p "$4/bin"
-    printf '#!/bin/sh\\n[ "$1" = -c ] && exit 0\\necho "$@" >>"$LOG"\\nexit ${{PIP_STATUS:-0}}\\n' >"$4/bin/python"
+    printf '#!/bin/sh\\n[ "$1" = -c ] && {{ [ -z "$2" ] || echo "{version}"; exit 0; }}\\necho "$@" >>"$LOG"\\nexit ${{PIP_STATUS:-0}}\\n' >"$4/bin/python"
     chmod +x "$4/bin/python" ;;
 -V) echo "Python {version}" ;;
 esac
@@ -61,7 +62,7 @@ def set_up(clone: Path, *arguments: str, **variables: str) -> tuple[subprocess.C
     """Runs set_up.sh; returns what it said and what it did since the last time (venv, pip calls)."""
     log = clone.parent / "log"
     log.write_text("", encoding="utf-8")
-    environment = {**os.environ, "LOG": str(log), "GPU": "0", "VENV": ".venv", **variables}
+    environment = {**os.environ, "LOG": str(log), "GPU": "0", "VENV": ".venv", "PYTHON": "", **variables}
     command = ["sh", str(clone / "scripts" / "set_up.sh"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return done, log.read_text(encoding="utf-8").splitlines()
@@ -127,6 +128,13 @@ def test_an_environment_without_its_python_is_made_anew(clone: Path) -> None:
     python = stand_in(clone)
     set_up(clone, PYTHON=str(python))
     (clone / ".venv" / "bin" / "python").unlink()
+    assert set_up(clone, PYTHON=str(python))[1][0] == "venv"
+
+
+def test_another_python_that_is_asked_for_gets_a_new_environment(clone: Path) -> None:
+    set_up(clone, PYTHON=str(stand_in(clone, version="3.12.1")))
+    python = stand_in(clone, version="3.13.0")
+    assert set_up(clone)[1] == []
     assert set_up(clone, PYTHON=str(python))[1][0] == "venv"
 
 
