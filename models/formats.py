@@ -94,7 +94,11 @@ class BlockFormat:
 
 def _plain(name: str, ggml_id: int, size_bytes: int, meaning: str) -> BlockFormat:
     return BlockFormat(
-        name=name, ggml_id=ggml_id, block_elements=1, block_bytes=size_bytes, group_elements=1,
+        name=name,
+        ggml_id=ggml_id,
+        block_elements=1,
+        block_bytes=size_bytes,
+        group_elements=1,
         fields=(_bits("values", 0, size_bytes, 8 * size_bytes, size_bytes, meaning),),
     )
 
@@ -118,11 +122,21 @@ _TABLE = (
     _plain("F32", 0, 4, "IEEE 754 single precision"),
     _plain("F16", 1, 2, "IEEE 754 half precision"),
     BlockFormat(
-        name="Q4_0", ggml_id=2, block_elements=32, block_bytes=18, group_elements=32, zero_point=8,
+        name="Q4_0",
+        ggml_id=2,
+        block_elements=32,
+        block_bytes=18,
+        group_elements=32,
+        zero_point=8,
         fields=(_half("scale", 0, _SCALE), _bits("low_bits", 2, 16, 4, 16, "codes 0 to 15")),
     ),
     BlockFormat(
-        name="Q4_1", ggml_id=3, block_elements=32, block_bytes=20, group_elements=32, minimum_sign=1,
+        name="Q4_1",
+        ggml_id=3,
+        block_elements=32,
+        block_bytes=20,
+        group_elements=32,
+        minimum_sign=1,
         fields=(
             _half("scale", 0, _SCALE),
             _half("minimum", 2, _ADDED),
@@ -130,7 +144,12 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q5_0", ggml_id=6, block_elements=32, block_bytes=22, group_elements=32, zero_point=16,
+        name="Q5_0",
+        ggml_id=6,
+        block_elements=32,
+        block_bytes=22,
+        group_elements=32,
+        zero_point=16,
         fields=(
             _half("scale", 0, _SCALE),
             _bits("high_bits", 2, 4, 1, 1, "bit 4 of the codes"),
@@ -138,7 +157,12 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q5_1", ggml_id=7, block_elements=32, block_bytes=24, group_elements=32, minimum_sign=1,
+        name="Q5_1",
+        ggml_id=7,
+        block_elements=32,
+        block_bytes=24,
+        group_elements=32,
+        minimum_sign=1,
         fields=(
             _half("scale", 0, _SCALE),
             _half("minimum", 2, _ADDED),
@@ -147,11 +171,20 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q8_0", ggml_id=8, block_elements=32, block_bytes=34, group_elements=32,
+        name="Q8_0",
+        ggml_id=8,
+        block_elements=32,
+        block_bytes=34,
+        group_elements=32,
         fields=(_half("scale", 0, _SCALE), _bits("values", 2, 32, 8, 1, "signed bytes")),
     ),
     BlockFormat(
-        name="Q2_K", ggml_id=10, block_elements=256, block_bytes=84, group_elements=16, minimum_sign=-1,
+        name="Q2_K",
+        ggml_id=10,
+        block_elements=256,
+        block_bytes=84,
+        group_elements=16,
+        minimum_sign=-1,
         sub_scale_encoding="nibble_pairs",
         fields=(
             _bits("sub_scales", 0, 16, 4, 1, "sub-scales and sub-minima of 16 groups"),
@@ -161,7 +194,12 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q3_K", ggml_id=11, block_elements=256, block_bytes=110, group_elements=16, zero_point=4,
+        name="Q3_K",
+        ggml_id=11,
+        block_elements=256,
+        block_bytes=110,
+        group_elements=16,
+        zero_point=4,
         sub_scale_encoding="six_bit",
         fields=(
             _bits("high_bits", 0, 32, 1, 32, "bit 2 of the codes"),
@@ -171,7 +209,12 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q4_K", ggml_id=12, block_elements=256, block_bytes=144, group_elements=32, minimum_sign=-1,
+        name="Q4_K",
+        ggml_id=12,
+        block_elements=256,
+        block_bytes=144,
+        group_elements=32,
+        minimum_sign=-1,
         sub_scale_encoding="six_bit_pairs",
         fields=(
             _half("scale", 0, _SUPER_SCALE),
@@ -181,7 +224,12 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q5_K", ggml_id=13, block_elements=256, block_bytes=176, group_elements=32, minimum_sign=-1,
+        name="Q5_K",
+        ggml_id=13,
+        block_elements=256,
+        block_bytes=176,
+        group_elements=32,
+        minimum_sign=-1,
         sub_scale_encoding="six_bit_pairs",
         fields=(
             _half("scale", 0, _SUPER_SCALE),
@@ -192,7 +240,12 @@ _TABLE = (
         ),
     ),
     BlockFormat(
-        name="Q6_K", ggml_id=14, block_elements=256, block_bytes=210, group_elements=16, zero_point=32,
+        name="Q6_K",
+        ggml_id=14,
+        block_elements=256,
+        block_bytes=210,
+        group_elements=16,
+        zero_point=32,
         sub_scale_encoding="int8",
         fields=(
             _bits("low_bits", 0, 128, 4, 64, "bits 0 to 3 of the codes"),
@@ -209,11 +262,31 @@ FORMATS: Mapping[str, BlockFormat] = MappingProxyType({block_format.name: block_
 
 _BY_ID: Mapping[int, BlockFormat] = MappingProxyType({block_format.ggml_id: block_format for block_format in _TABLE})
 
-_OTHER_NAMES: Mapping[int, str] = MappingProxyType({
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
-    22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
-    35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
-})
+_OTHER_NAMES: Mapping[int, str] = MappingProxyType(
+    {
+        9: "Q8_1",
+        15: "Q8_K",
+        16: "IQ2_XXS",
+        17: "IQ2_XS",
+        18: "IQ3_XXS",
+        19: "IQ1_S",
+        20: "IQ4_NL",
+        21: "IQ3_S",
+        22: "IQ2_S",
+        23: "IQ4_XS",
+        24: "I8",
+        25: "I16",
+        26: "I32",
+        27: "I64",
+        28: "F64",
+        29: "IQ1_M",
+        34: "TQ1_0",
+        35: "TQ2_0",
+        39: "MXFP4",
+        40: "NVFP4",
+        41: "Q1_0",
+    }
+)
 """ggml types that exist but are not in the table: an error can then say which one a file holds."""
 
 

@@ -22,11 +22,13 @@ from models.mapped_file import MappedFile
 
 __all__ = ["MetadataValue", "ModelFile", "TensorInfo", "open_model_file"]
 
-_NOT_MODELS = MappingProxyType({
-    "adapter": "a LoRA adapter, which only changes another model: name the model it was made for",
-    "mmproj": "the image or audio half of a model: name the text model beside it",
-    "imatrix": "an importance matrix, a by-product of quantizing: name the model itself",
-})
+_NOT_MODELS = MappingProxyType(
+    {
+        "adapter": "a LoRA adapter, which only changes another model: name the model it was made for",
+        "mmproj": "the image or audio half of a model: name the text model beside it",
+        "imatrix": "an importance matrix, a by-product of quantizing: name the model itself",
+    }
+)
 _SAMPLES = 16
 _SAMPLE_BYTES = 4096
 
