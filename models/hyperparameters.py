@@ -181,12 +181,7 @@ def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
 
 
 def architecture_name(metadata: Mapping[str, Any]) -> str:
-    """general.architecture, of a file that holds a model and not something beside one (an adapter, a projector)."""
-    kind = metadata.get("general.type")
-    if isinstance(kind, str) and kind != "model":
-        raise ArchitectureError(
-            f"The file holds no model: its general.type is {quoted(kind)}. Give the model's own file."
-        )
+    """The file's general.architecture."""
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or not name:
         raise ArchitectureError(

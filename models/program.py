@@ -106,7 +106,7 @@ class GatedProject:
 
 @dataclass(frozen=True, kw_only=True)
 class RotateAndStore:
-    """Normalises (where weights are given) and rotates each head of q in place and of k, then stores k and v in the cache.
+    """Normalises (where weights are given) and rotates each head of q in place and of k; stores k and v in the cache.
 
     q: [T, num_heads * head_dim], k, v: [T, num_kv_heads * head_dim].  q_norm, k_norm: weights of head_dim values.
     rope None: no rotation in this layer.
@@ -212,7 +212,8 @@ def weights_of(operation: Operation) -> Iterator[str]:
 def describe_operation(operation: Operation) -> str:
     """`GatedProject layer 3: x=h gate=blk.3.ffn_gate.weight ...`."""
     where = "" if operation.layer_idx is None else f" layer {operation.layer_idx}"
-    words = [f"{key}={_show(value)}" for key, value in vars(operation).items() if key != "layer_idx" and value not in (None, False)]
+    shown = {key: value for key, value in vars(operation).items() if key != "layer_idx" and value not in (None, False)}
+    words = [f"{key}={_show(value)}" for key, value in shown.items()]
     return f"{type(operation).__name__}{where}: {' '.join(words)}"
 
 
@@ -223,7 +224,8 @@ def _show(value: object) -> str:
         case Part():
             return f"{value.weight}{'+' + value.bias if value.bias else ''}->{_show(value.out)}"
         case Rope():
-            return f"rope({value.dimensions},{value.pairing},{len(value.frequencies)} frequencies)"
+            magnitude = "" if value.magnitude == 1.0 else f",magnitude {value.magnitude:.6g}"
+            return f"rope({value.dimensions},{value.pairing},slowest {value.frequencies[-1]:.6g}{magnitude})"
         case KvLayer():
             return f"kv({value.num_kv_heads}x{value.head_dim}{f',window {value.window}' if value.window else ''})"
         case tuple():

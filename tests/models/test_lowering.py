@@ -1,0 +1,213 @@
+"""Programs of the families: snapshots, the choices that metadata makes, and tensors that don't fit."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_shapes import VOCAB_SIZE, small_metadata, small_shapes
+
+from models.architectures import find_architecture
+from models.errors import ArchitectureError, TensorError
+from models.hyperparameters import read_hyperparameters
+from models.lowering import lower
+from models.program import Attend, Embed, Normalize, Program, Project, Rope, RotateAndStore, SelectOutputs
+from models.rope import RopeFactors
+
+SNAPSHOTS = Path(__file__).resolve().parents[1] / "data" / "programs"
+FAMILIES = ("llama", "qwen2", "gemma3")
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def lowered(metadata: dict[str, Any], shapes: Shapes | None = None, **options: Any) -> Program:
+    numbers = read_hyperparameters(metadata)
+    architecture = find_architecture(numbers.architecture)
+    return lower(architecture, numbers, small_shapes(metadata) if shapes is None else shapes, **options)
+
+
+def rope_of(program: Program, layer_idx: int) -> Rope:
+    rope = next(
+        operation.rope
+        for operation in program.operations
+        if isinstance(operation, RotateAndStore) and operation.layer_idx == layer_idx
+    )
+    assert rope is not None
+    return rope
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_program_is_the_one_on_record(family: str) -> None:
+    """After a change that is meant, write what `describe()` gives to the file and read the difference."""
+    recorded = (SNAPSHOTS / f"{family}.txt").read_text(encoding="utf-8")
+    assert lowered(small_metadata(family)).describe() + "\n" == recorded
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_tensor_is_used_and_every_buffer_is_written_before_it_is_read(family: str) -> None:
+    metadata = small_metadata(family)
+    program = lowered(metadata)
+    assert set(program.weights()) == set(small_shapes(metadata))
+    assert program.hidden == program.buffers()["x"]
+    assert program.logits.width == program.vocab_size == VOCAB_SIZE
+    assert len(program.layers) == 7
+    written: set[str] = set()
+    for operation in program.operations:
+        read = {value.name for key in ("x", "q", "k", "v") if (value := getattr(operation, key, None)) is not None}
+        out = getattr(operation, "out", None)
+        outs = [part.out for part in operation.parts] if isinstance(operation, Project) else [out] if out else []
+        if getattr(operation, "add", False):
+            read |= {out.name for out in outs}
+        assert read <= written, operation
+        written |= {out.name for out in outs}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_stand_in_order_between_embedding_and_head(family: str) -> None:
+    operations = lowered(small_metadata(family)).operations
+    assert isinstance(operations[0], Embed)
+    assert isinstance(operations[-3], SelectOutputs)
+    layers = [operation.layer_idx for operation in operations[1:-3]]
+    assert all(layer is not None for layer in layers)
+    assert layers == sorted(layers, key=lambda layer: -1 if layer is None else layer)
+
+
+def test_what_suffers_most_from_rounding_is_marked() -> None:
+    marked = {
+        part.weight.split(".")[2]
+        for operation in lowered(small_metadata("llama")).operations
+        if isinstance(operation, Project) and operation.sensitive
+        for part in operation.parts
+    }
+    assert marked == {"attn_q", "attn_k", "attn_v", "ffn_down"}
+
+
+def test_a_file_without_a_head_uses_the_embedding() -> None:
+    metadata = small_metadata("llama")
+    tied = lowered(metadata).operations[-1]
+    shapes = small_shapes(metadata) | {"output.weight": (VOCAB_SIZE, 48), "output.bias": (VOCAB_SIZE,)}
+    own = lowered(metadata, shapes).operations[-1]
+    assert isinstance(tied, Project) and isinstance(own, Project)
+    assert (tied.parts[0].weight, tied.parts[0].bias) == ("token_embd.weight", None)
+    assert (own.parts[0].weight, own.parts[0].bias) == ("output.weight", "output.bias")
+
+
+def test_biases_are_used_where_a_file_has_them() -> None:
+    metadata = small_metadata("llama")
+    shapes = small_shapes(metadata) | {"blk.3.attn_q.bias": (64,), "blk.3.ffn_down.bias": (48,)}
+    weights = lowered(metadata, shapes).weights()
+    assert "blk.3.attn_q.bias" in weights and "blk.3.ffn_down.bias" in weights
+
+
+def test_five_of_six_gemma_layers_have_a_window_and_the_local_base() -> None:
+    program = lowered(small_metadata("gemma3"))
+    assert [layer.window for layer in program.layers] == [512, 512, 512, 512, 512, None, 512]
+    assert rope_of(program, 0).frequencies[1] == pytest.approx(10_000.0 ** (-2 / 16))
+    assert rope_of(program, 5).frequencies[1] == pytest.approx(1_000_000.0 ** (-2 / 16))
+    assert rope_of(program, 0) is rope_of(program, 6)
+
+
+def test_rope_scaling_leaves_local_layers_alone() -> None:
+    program = lowered(small_metadata("gemma3", rope__scaling__type="linear", rope__scaling__factor=8.0))
+    assert rope_of(program, 0).frequencies[0] == 1.0
+    assert rope_of(program, 5).frequencies[0] == 1.0 / 8.0
+
+
+def test_a_file_may_bring_its_own_window_pattern_and_local_base() -> None:
+    period = lowered(small_metadata("gemma3", attention__sliding_window_pattern=2, rope__freq_base_swa=500.0))
+    assert [layer.window is None for layer in period.layers] == [False, True, False, True, False, True, False]
+    assert rope_of(period, 0).frequencies[1] == pytest.approx(500.0 ** (-2 / 16))
+    flags = [True, True, False, False, False, False, True]
+    listed = lowered(small_metadata("gemma3", attention__sliding_window_pattern=flags))
+    assert [layer.window is not None for layer in listed.layers] == flags
+
+
+def test_without_a_window_all_layers_are_global() -> None:
+    program = lowered(small_metadata("gemma3", attention__sliding_window=0))
+    assert all(layer.window is None for layer in program.layers)
+    assert rope_of(program, 0).frequencies[1] == pytest.approx(1_000_000.0 ** (-2 / 16))
+
+
+def test_gemma_embeds_at_the_root_of_the_width() -> None:
+    embed = lowered(small_metadata("gemma3")).operations[0]
+    assert isinstance(embed, Embed) and embed.scale == math.sqrt(48)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "given", "scale"), [(7, None, 16**-0.5), (62, None, 168**-0.5), (7, 0.3, 0.3), (62, 0.3, 0.3)]
+)
+def test_attention_scale(num_layers: int, given: float | None, scale: float) -> None:
+    program = lowered(small_metadata("gemma3", block_count=num_layers, attention__scale=given))
+    scales = [operation.scale for operation in program.operations if isinstance(operation, Attend)]
+    assert scales == pytest.approx([scale] * num_layers)
+
+
+def test_frequency_tables_come_from_the_file_for_the_context_in_use() -> None:
+    metadata = small_metadata("llama", rope__scaling__original_context_length=1024)
+    factors = RopeFactors(short=(1.0,) * 8, long=(2.0,) * 8)
+    shapes = small_shapes(metadata) | {"rope_factors_short.weight": (8,), "rope_factors_long.weight": (8,)}
+    assert rope_of(lowered(metadata, shapes, factors=factors), 0).frequencies[0] == 0.5
+    assert rope_of(lowered(metadata, shapes, factors=factors, context_size=1024), 0).frequencies[0] == 1.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_tensor_is_missed_by_name_when_it_is_not_there(family: str) -> None:
+    metadata = small_metadata(family)
+    for name in small_shapes(metadata):
+        if name == "output.weight":
+            continue
+        shapes = small_shapes(metadata)
+        del shapes[name]
+        with pytest.raises(TensorError) as caught:
+            lowered(metadata, shapes)
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_tensor_of_another_shape_is_named_with_both_shapes(family: str) -> None:
+    metadata = small_metadata(family)
+    for name, shape in small_shapes(metadata).items():
+        wrong = (*shape[:-1], shape[-1] + 1)
+        with pytest.raises(TensorError) as caught:
+            lowered(metadata, small_shapes(metadata) | {name: wrong})
+        message = str(caught.value)
+        assert name in message and " x ".join(map(str, wrong)) in message and " x ".join(map(str, shape)) in message
+
+
+def test_more_layers_promised_than_there_are() -> None:
+    metadata = small_metadata("llama")
+    shapes = small_shapes(metadata)
+    metadata["llama.block_count"] = 4000
+    with pytest.raises(TensorError, match=r"no tensor blk\.7\.attn_norm\.weight.*block_count says 4000"):
+        lowered(metadata, shapes)
+
+
+def test_a_tensor_that_nothing_reads_is_mathematics_that_is_lacking() -> None:
+    metadata = small_metadata("llama")
+    for name in ("blk.2.attn_q_norm.weight", "blk.7.attn_norm.weight", "blk.0.ffn_gate.bias\x1b[2J"):
+        with pytest.raises(ArchitectureError) as caught:
+            lowered(metadata, small_shapes(metadata) | {name: (16,)})
+        assert name.split("\x1b")[0] in str(caught.value) and "\x1b" not in str(caught.value)
+
+
+def test_repeated_frequency_tables_of_old_files_are_harmless() -> None:
+    metadata = small_metadata("llama")
+    shapes = small_shapes(metadata) | {"rope_freqs.weight": (8,), "blk.0.attn_rot_embd.weight": (8,)}
+    assert lowered(metadata, shapes) == lowered(metadata)
+
+
+def test_an_empty_shape_is_not_a_crash() -> None:
+    metadata = small_metadata("llama")
+    with pytest.raises(TensorError, match=r"token_embd\.weight has no dimensions"):
+        lowered(metadata, small_shapes(metadata) | {"token_embd.weight": ()})
+
+
+def test_norms_after_a_branch_are_added_to_the_hidden_state() -> None:
+    added = [
+        (operation.weight.split(".")[2], operation.x.name, operation.out.name)
+        for operation in lowered(small_metadata("gemma3")).operations
+        if isinstance(operation, Normalize) and operation.add and operation.layer_idx == 0
+    ]
+    assert added == [("post_attention_norm", "b", "x"), ("post_ffw_norm", "b", "x")]

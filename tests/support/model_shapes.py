@@ -1,0 +1,72 @@
+"""Metadata and tensor shapes of small models, as their files would hold them, without a file.
+
+Owns the names of keys and tensors as converters write them, so that lowering is not tested with its own lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+VOCAB_SIZE = 96
+
+
+def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
+    """Metadata of a model of 7 layers; keys of `overrides` lack the prefix and have __ for a dot; None removes one."""
+    numbers: dict[str, object] = {
+        "block_count": 7,
+        "context_length": 4096,
+        "embedding_length": 48,
+        "feed_forward_length": 80,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 2,
+        "attention.key_length": 16,
+        "attention.value_length": 16,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 1_000_000.0,
+    }
+    if architecture == "gemma3":
+        numbers["attention.sliding_window"] = 512
+    metadata: dict[str, Any] = {"general.architecture": architecture, "general.type": "model"}
+    metadata |= {f"{architecture}.{key}": value for key, value in numbers.items()}
+    for name, value in overrides.items():
+        key = f"{architecture}.{name.replace('__', '.')}"
+        metadata.pop(key, None)
+        if value is not None:
+            metadata[key] = value
+    return metadata
+
+
+def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The tensors of a file with this metadata, in the file's order."""
+    architecture = metadata["general.architecture"]
+
+    def number(key: str) -> int:
+        return metadata[f"{architecture}.{key}"]
+
+    width, feed_forward = number("embedding_length"), number("feed_forward_length")
+    head_dim = number("attention.key_length")
+    q_width = number("attention.head_count") * head_dim
+    kv_width = number("attention.head_count_kv") * head_dim
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB_SIZE, width), "output_norm.weight": (width,)}
+    if architecture == "qwen2":
+        shapes["output.weight"] = (VOCAB_SIZE, width)
+    for layer_idx in range(number("block_count")):
+        block: dict[str, tuple[int, ...]] = {
+            "attn_norm.weight": (width,),
+            "attn_q.weight": (q_width, width),
+            "attn_k.weight": (kv_width, width),
+            "attn_v.weight": (kv_width, width),
+            "attn_output.weight": (width, q_width),
+            "ffn_norm.weight": (width,),
+            "ffn_gate.weight": (feed_forward, width),
+            "ffn_up.weight": (feed_forward, width),
+            "ffn_down.weight": (width, feed_forward),
+        }
+        if architecture == "qwen2":
+            block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
+        if architecture == "gemma3":
+            block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
+            block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
+        shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
+    return shapes
