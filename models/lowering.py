@@ -35,9 +35,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 EMBEDDING = "token_embd.weight"
 HEAD = "output.weight"
-# Frequency tables: read when the program is made, or (attn_rot_embd, of old files) repeated by the metadata.
+# Frequency tables are read when the program is made; those of old files' layers only repeat the metadata.
 _TABLES = (ROPE_FREQS, ROPE_SHORT, ROPE_LONG)
-_REPEATED_SUFFIXES = (".attn_rot_embd.weight", ".rope_freqs.weight")
+_REPEATED_SUFFIX = ".attn_rot_embd.weight"
 
 
 def lower(
@@ -271,7 +271,7 @@ def _check_all_used(program: Program, tensors: Shapes, hyperparameters: Hyperpar
     """A tensor that no operation reads is mathematics that this architecture lacks: the text would be wrong."""
     used = set(program.weights())
     unused = [
-        name for name in tensors if name not in used and name not in _TABLES and not name.endswith(_REPEATED_SUFFIXES)
+        name for name in tensors if name not in used and name not in _TABLES and not name.endswith(_REPEATED_SUFFIX)
     ]
     if unused:
         others = f" and {len(unused) - 1} more" if len(unused) > 1 else ""

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from model_shapes import VOCAB_SIZE, small_metadata, small_shapes
 
 from models.architectures import find_architecture
-from models.errors import ArchitectureError, TensorError
+from models.errors import ArchitectureError, ModelError, TensorError
 from models.hyperparameters import read_hyperparameters
 from models.lowering import lower
 from models.program import Attend, Embed, Normalize, Program, Project, Rope, RotateAndStore, SelectOutputs
@@ -136,10 +138,10 @@ def test_gemma_embeds_at_the_root_of_the_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_layers", "given", "scale"), [(7, None, 16**-0.5), (62, None, 168**-0.5), (7, 0.3, 0.3), (62, 0.3, 0.3)]
+    ("num_layers", "own_scale", "scale"), [(7, None, 16**-0.5), (62, None, 168**-0.5), (7, 0.3, 0.3), (62, 0.3, 0.3)]
 )
-def test_attention_scale(num_layers: int, given: float | None, scale: float) -> None:
-    program = lowered(small_metadata("gemma3", block_count=num_layers, attention__scale=given))
+def test_attention_scale(num_layers: int, own_scale: float | None, scale: float) -> None:
+    program = lowered(small_metadata("gemma3", block_count=num_layers, attention__scale=own_scale))
     scales = [operation.scale for operation in program.operations if isinstance(operation, Attend)]
     assert scales == pytest.approx([scale] * num_layers)
 
@@ -211,3 +213,46 @@ def test_norms_after_a_branch_are_added_to_the_hidden_state() -> None:
         if isinstance(operation, Normalize) and operation.add and operation.layer_idx == 0
     ]
     assert added == [("post_attention_norm", "b", "x"), ("post_ffw_norm", "b", "x")]
+
+
+ANY_VALUE = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([0, 1, 2, 3, 6, 16, 48, 2**31, 2**32 - 1]),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=8),
+    st.sampled_from(["none", "linear", "yarn", "longrope", "llama3"]),
+    st.lists(st.one_of(st.integers(0, 9), st.booleans(), st.floats()), max_size=8),
+)
+KEYS = (
+    *(key.split(".", 1)[1] for key in small_metadata("gemma3") if key.startswith("gemma3.")),
+    "attention.scale",
+    "attention.sliding_window_pattern",
+    "expert_count",
+    "rope.dimension_count",
+    "rope.freq_base_swa",
+    "rope.scaling.attn_factor",
+    "rope.scaling.factor",
+    "rope.scaling.high_freq_factor",
+    "rope.scaling.low_freq_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_ext_factor",
+)
+
+
+@given(st.sampled_from(FAMILIES), st.dictionaries(st.sampled_from(KEYS), ANY_VALUE, min_size=1, max_size=3))
+def test_damaged_metadata_give_a_program_or_a_clear_error(family: str, damage: dict[str, Any]) -> None:
+    metadata = small_metadata(family)
+    shapes = small_shapes(metadata)
+    metadata |= {f"{family}.{key}": value for key, value in damage.items()}
+    try:
+        program = lowered(metadata, shapes)
+    except ModelError as error:
+        assert str(error).endswith(".")
+        return
+    ropes = [operation.rope for operation in program.operations if isinstance(operation, RotateAndStore)]
+    assert all(math.isfinite(frequency) for rope in ropes if rope is not None for frequency in rope.frequencies)
+    assert all(math.isfinite(rope.magnitude) for rope in ropes if rope is not None)
