@@ -26,7 +26,9 @@ case "$*" in
 "-m venv --clear "*)
     echo "venv" >>"$LOG"
     mkdir -p "$4/bin"
-    printf '#!/bin/sh\\n[ "$1" = -c ] && {{ [ -z "$2" ] || echo "{version}"; exit 0; }}\\necho "$@" >>"$LOG"\\nexit ${{PIP_STATUS:-0}}\\n' >"$4/bin/python"
+    printf '#!/bin/sh\\n%s\\n%s\\n%s\\n' \\
+        '[ "$1" = -c ] && {{ [ -z "$2" ] || echo "{version}"; exit 0; }}' \\
+        'echo "$@" >>"$LOG"' 'exit ${{PIP_STATUS:-0}}' >"$4/bin/python"
     chmod +x "$4/bin/python" ;;
 -V) echo "Python {version}" ;;
 esac

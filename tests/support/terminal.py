@@ -11,6 +11,8 @@ import pty
 import select
 import signal
 import struct
+import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +24,16 @@ import pyte
 _READ_BYTES = 65536
 _POLL_S = 0.1
 _STOP_GRACE_S = 2.0
+
+# A new session has no terminal: the command takes the one that it was given, and then becomes itself.
+_BECOME = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+try:
+    os.execvp(sys.argv[1], sys.argv[1:])
+except OSError as error:
+    sys.exit(f"{sys.argv[1]}: {error.strerror}")
+"""
 
 
 class TerminalError(AssertionError):
@@ -42,30 +54,18 @@ class Terminal:
     ) -> None:
         self._screen = pyte.HistoryScreen(columns, lines, history=5000)
         self._stream = pyte.ByteStream(self._screen)
-        self._status: int | None = None
-        self._process_id, self._master = pty.fork()
-        if self._process_id == 0:
-            self._become(command, environment, folder, columns, lines)
-        self._set_size(self._master, columns, lines)
-
-    @staticmethod
-    def _become(
-        command: Sequence[str], environment: Mapping[str, str] | None, folder: Path | None, columns: int, lines: int
-    ) -> None:
-        """In the child: turns into the command. Never returns."""
-        try:
-            Terminal._set_size(0, columns, lines)
-            if folder is not None:
-                os.chdir(folder)
-            os.execvpe(command[0], list(command), {**(environment or os.environ), "TERM": "xterm-256color"})
-        except OSError as error:
-            os.write(2, f"{command[0]}: {error}\r\n".encode())
-        finally:
-            os._exit(127)
-
-    @staticmethod
-    def _set_size(descriptor: int, columns: int, lines: int) -> None:
-        fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BECOME, *command],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**(os.environ if environment is None else environment), "TERM": "xterm-256color"},
+            cwd=folder,
+            start_new_session=True,
+        )
+        os.close(slave)
 
     def __enter__(self) -> Terminal:
         return self
@@ -99,12 +99,11 @@ class Terminal:
     def wait(self, *, timeout_s: float) -> int:
         """Waits until the command has ended and returns its exit status (128 + the signal that ended it)."""
         end_s = time.monotonic() + timeout_s
-        while self._status is None:
-            self._read()
-            self._collect()
-            if self._status is None and time.monotonic() > end_s:
+        while (status := self._process.poll()) is None:
+            if time.monotonic() > end_s:
                 raise TerminalError(f"The program still runs after {timeout_s:.0f} s; the screen shows:\n{self.text}")
-        return self._status
+            self._read()
+        return status if status >= 0 else 128 - status
 
     def _read(self) -> bool:
         """Takes what the program has written, waiting a moment for it; False once nothing will come any more."""
@@ -117,21 +116,12 @@ class Terminal:
         self._stream.feed(written)
         return bool(written)
 
-    def _collect(self) -> None:
-        if self._status is None:
-            process_id, status = os.waitpid(self._process_id, os.WNOHANG)
-            if process_id:
-                code = os.waitstatus_to_exitcode(status)
-                self._status = code if code >= 0 else 128 - code
-
     def _stop(self) -> None:
         """Ends the command and all that runs in its terminal."""
         for number in (signal.SIGHUP, signal.SIGKILL):
-            self._collect()
-            if self._status is not None:
+            if self._process.poll() is not None:
                 return
-            os.killpg(self._process_id, number)
+            os.killpg(self._process.pid, number)
             end_s = time.monotonic() + _STOP_GRACE_S
-            while self._status is None and time.monotonic() < end_s:
+            while self._process.poll() is None and time.monotonic() < end_s:
                 self._read()
-                self._collect()
