@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from models.transfers import size_text
 from runtime.devices.binding import PAGE_SIZE, DeviceMemory
 from runtime.errors import CapacityError
 
@@ -73,13 +74,3 @@ def _too_large(bill: MemoryBill, budget: int) -> CapacityError:
         needed_bytes=memory.total_bytes,
         available_bytes=budget,
     )
-
-
-def size_text(size_bytes: int) -> str:
-    """Bytes for people: 1.5 GiB."""
-    size = float(size_bytes)
-    for unit in ("bytes", "KiB", "MiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -114,7 +114,7 @@ class PrefixCache:
         return True
 
     def surrender(self, page: int) -> bool:
-        """Hands a leaf's page and the reference to it over to the caller; False if others use it, or it has children."""
+        """Hands a leaf's page and its reference to the caller; False if others use it, or it has children."""
         for leaf in self._leaves:
             if leaf.page == page and self._pool.holders(page) == 1:
                 self._pool.retain(page)
