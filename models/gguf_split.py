@@ -48,11 +48,10 @@ def part_paths(path: Path, count: int, label: str) -> list[Path]:
 def check_part(metadata: Metadata, part_idx: int, count: int, label: str) -> None:
     """FileError unless the file says of itself that it is that part of so many."""
     for key, expected in (("split.no", part_idx), ("split.count", count)):
-        found = metadata.get(key, "nothing")
+        found = metadata.get(key)
         if not isinstance(found, int) or found != expected:
-            raise FileError(
-                f"{label}: key '{key}' is {shown_value(found)}, expected {expected} by the file's name: {_MIXED_UP}"
-            )
+            shown = "missing" if found is None else shown_value(found)
+            raise FileError(f"{label}: key '{key}' is {shown}, expected {expected} by the file's name: {_MIXED_UP}")
 
 
 def check_total(metadata: Metadata, num_tensors: int, label: str) -> None:
