@@ -1,0 +1,311 @@
+"""The `tandem` command: its flags, and which command they start.
+
+Owns the grammar of the command line.  Does not know what a command does: each is imported when it is called, so that
+`tandem --help` imports neither the engine nor the screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, OutputClosedError, UsageError, report_of
+from app.options import (
+    LOAD_OPTIONS,
+    SAMPLING_OPTIONS,
+    Preferences,
+    add_flags,
+    models_folder_of,
+    preferences_of,
+    whole_number,
+)
+from app.output import Console, console_of_process, discard_output
+from app.settings import DEBUG_VARIABLE, load_settings, settings_path
+
+COMMANDS = ("chat", "generate", "models", "doctor")
+_STDIN = "-"
+
+Command = Callable[[argparse.Namespace, Console], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status: 0 success, 1 failure, 2 usage, 130 interrupted."""
+    console = console_of_process()
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments), console)
+    except KeyboardInterrupt:
+        console.clear_progress_line()
+        return EXIT_INTERRUPTED
+    except (OutputClosedError, BrokenPipeError):
+        discard_output()
+        return EXIT_FAILURE
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
+            raise
+        report = report_of(error)
+        console.report(report)
+        return report.status
+
+
+def _run(arguments: list[str], console: Console) -> int:
+    parser = _parser()
+    if _starts_chat(arguments):
+        arguments = ["chat", *arguments]
+    try:
+        namespace, unknown = parser.parse_known_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        if unknown:
+            raise _unknown_flag(unknown[0], namespace.parser)
+        return namespace.command(namespace, console)
+    except UsageError as error:
+        console.note(namespace.parser.format_usage().strip())
+        console.report(report_of(error))
+        return EXIT_USAGE
+
+
+def _starts_chat(arguments: list[str]) -> bool:
+    """Plain `tandem`, and `tandem` with nothing but flags of the chat."""
+    return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"))
+
+
+def _unknown_flag(flag: str, parser: argparse.ArgumentParser) -> UsageError:
+    import difflib
+
+    known = [name for action in parser._actions for name in action.option_strings]
+    text = flag.split("=")[0]
+    near = [name for name in known if name.startswith(text)] or difflib.get_close_matches(text, known, 1)
+    hint = (
+        f"did you mean {near[0]}? Flags can't be abbreviated." if near else f"`{parser.prog} --help` shows every flag."
+    )
+    return UsageError(f"There is no {flag} here.", hint=hint)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that refuses abbreviations and names the nearest flag."""
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        super().__init__(*arguments, **{**keywords, "allow_abbrev": False})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"tandem: {message}\nhint: `{self.prog} --help` shows every flag.\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tandem",
+        description="Run language models on your own machine.",
+        epilog="MODEL is a catalog name, a path to a GGUF file, or owner/repo[:quant] on Hugging Face; without one, "
+        "smollm2-135m is used, fetched the first time. Plain `tandem` opens the chat.",
+    )
+    parser.add_argument("--version", action=_Version, help="show the version and leave")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    _add_chat(commands)
+    _add_generate(commands)
+    _add_models(commands)
+    _add_doctor(commands)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from app.versions import tandem_version
+
+        print(f"tandem {tandem_version()}")
+        parser.exit()
+
+
+def _add_chat(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "chat",
+        help="talk with a model",
+        usage="tandem chat [MODEL] [flags]",
+        description="Talk with a model in this terminal.",
+    )
+    parser.add_argument("model_words", nargs="*", metavar="MODEL", help="the model to talk with")
+    add_flags(parser, LOAD_OPTIONS, "model and machine")
+    add_flags(parser, SAMPLING_OPTIONS, "answers")
+    _finish(parser, _chat)
+
+
+def _add_generate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "generate",
+        help="answer one prompt on stdout",
+        usage="tandem generate [MODEL] (-p TEXT | -f FILE | - | --prompt-ids IDS) [flags]",
+        description="Answer one prompt. The text goes to stdout, everything else to stderr.",
+    )
+    parser.add_argument("model_words", nargs="*", metavar="MODEL", help="the model, and `-` for a prompt on stdin")
+    group = parser.add_argument_group("prompt (one of them; the last line end of a file or of stdin is dropped)")
+    group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
+    group.add_argument("-f", "--file", type=Path, metavar="FILE", help="a file that holds the prompt")
+    group.add_argument("--prompt-ids", type=_ids, metavar="1,2,3", help="the prompt as token ids")
+    group.add_argument("--raw", action="store_true", help="give the model the prompt as it is, without chat template")
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
+    group.add_argument("--logprobs", type=whole_number, default=0, metavar="K", help="with --json: the K best tokens")
+    group.add_argument(
+        "--prompt-logprobs", type=whole_number, default=0, metavar="K", help="with --json: the same for the prompt"
+    )
+    group.add_argument("-v", "--verbose", action="store_true", help="say what memory and time it took, on stderr")
+    add_flags(parser, LOAD_OPTIONS, "model and machine")
+    add_flags(parser, SAMPLING_OPTIONS, "answer")
+    _finish(parser, _generate)
+
+
+def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser("models", help="the catalog and the models on this disk")
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    _finish(actions.add_parser("list", help="show the models on this disk and the catalog"), _models_list)
+    for name, command, text in (
+        ("pull", _models_pull, "fetch a model, or check the one that is there"),
+        ("info", _models_info, "show what a model's file holds"),
+        ("remove", _models_remove, "delete a model from this disk"),
+    ):
+        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        action.add_argument("model_name", metavar="MODEL")
+        _finish(action, command)
+
+
+def _add_doctor(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser("doctor", help="show what a bug report needs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _finish(parser, _doctor)
+
+
+def _finish(parser: _Parser, command: Command) -> None:
+    parser.set_defaults(command=command, parser=parser)
+
+
+def _chat(namespace: argparse.Namespace, console: Console) -> int:
+    preferences = _preferences(namespace, console)
+    if not (_is_terminal(sys.stdin) and console.is_terminal):
+        raise UsageError(
+            "The chat needs a terminal, and stdin or stdout is none.", hint='`tandem generate -p "..."` works anywhere.'
+        )
+    from app.chat import ChatOptions, run
+    from app.loading import model_name
+    from app.options import engine_options, generate_options
+
+    return run(
+        ChatOptions(
+            model=model_name(preferences),
+            engine=engine_options(preferences),
+            generate=generate_options(preferences),
+            models_folder=models_folder_of(preferences),
+            offline=bool(preferences.offline),
+            system=preferences.system,
+        )
+    )
+
+
+def _generate(namespace: argparse.Namespace, console: Console) -> int:
+    words = namespace.model_words
+    from_stdin = _STDIN in words or namespace.file == Path(_STDIN)
+    namespace.model_words = [word for word in words if word != _STDIN]
+    given = {
+        "-p": namespace.prompt is not None,
+        "-f": namespace.file is not None and namespace.file != Path(_STDIN),
+        "`-`": from_stdin,
+        "--prompt-ids": namespace.prompt_ids is not None,
+    }
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) != 1:
+        found = f"{' and '.join(chosen)} were given" if chosen else "none was given"
+        raise UsageError(
+            f"One prompt is needed, and {found}.",
+            hint="-p TEXT, -f FILE, --prompt-ids 1,2,3, or `-` for stdin; `tandem chat` opens a conversation.",
+        )
+    preferences = _preferences(namespace, console)
+    from app.generate import GenerateRequest, run
+
+    return run(
+        GenerateRequest(
+            preferences=preferences,
+            text=namespace.prompt,
+            file=namespace.file,
+            from_stdin=from_stdin,
+            prompt_ids=namespace.prompt_ids,
+            raw=namespace.raw,
+            as_json=namespace.json,
+            logprobs=namespace.logprobs,
+            prompt_logprobs=namespace.prompt_logprobs,
+            verbose=namespace.verbose,
+        ),
+        console,
+    )
+
+
+def _models_list(namespace: argparse.Namespace, console: Console) -> int:
+    from app.models_command import list_models
+
+    return list_models(models_folder_of(_preferences(namespace, console)), console)
+
+
+def _models_pull(namespace: argparse.Namespace, console: Console) -> int:
+    from app.models_command import pull_model
+
+    return pull_model(namespace.model_name, models_folder_of(_preferences(namespace, console)), console)
+
+
+def _models_info(namespace: argparse.Namespace, console: Console) -> int:
+    from app.models_command import show_model
+
+    return show_model(namespace.model_name, models_folder_of(_preferences(namespace, console)), console)
+
+
+def _models_remove(namespace: argparse.Namespace, console: Console) -> int:
+    from app.models_command import remove_model
+
+    return remove_model(namespace.model_name, models_folder_of(_preferences(namespace, console)), console)
+
+
+def _doctor(namespace: argparse.Namespace, console: Console) -> int:
+    preferences = _preferences(namespace, console)
+    from app.doctor import run
+
+    return run(models_folder_of(preferences), settings_path(), console, as_json=namespace.json)
+
+
+def _preferences(namespace: argparse.Namespace, console: Console) -> Preferences:
+    """Flags over environment over file; the model may stand behind the command or behind -m."""
+    words = list(getattr(namespace, "model_words", []))
+    named = [*words, *([namespace.model] if getattr(namespace, "model", None) else [])]
+    if len(named) > 1:
+        raise UsageError(
+            f"One model is enough, and {' and '.join(named)} were given.", hint="a text with blanks needs quotes."
+        )
+    if named:
+        namespace.model = named[0]
+    settings = load_settings()
+    for warning in settings.warnings:
+        console.note(f"warning: {warning}")
+    return preferences_of(namespace).over(settings.preferences)
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    """Token ids, separated by commas or blanks."""
+    try:
+        return tuple(int(word) for word in text.replace(",", " ").split())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 1,2,3") from None
+
+
+def _is_terminal(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""`tandem generate`: one prompt, its answer on stdout.
+
+Owns where the prompt comes from, what an interrupt leaves, and the JSON object.  Does not know flags (cli.py) nor how
+an answer comes about (the engine).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
+from app.loading import load_engine, resolve_with_progress
+from app.options import Preferences, engine_options, generate_options
+from app.output import Console, ProgressBar
+
+if TYPE_CHECKING:
+    from runtime import Completion, GenerateOptions, Generation, Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateRequest:
+    """What `tandem generate` was asked for.  Exactly one of text, file, from_stdin and prompt_ids is given."""
+
+    preferences: Preferences
+    text: str | None = None
+    file: Path | None = None
+    from_stdin: bool = False
+    prompt_ids: tuple[int, ...] | None = None
+    raw: bool = False
+    as_json: bool = False
+    logprobs: int = 0
+    prompt_logprobs: int = 0
+    verbose: bool = False
+
+
+class LoadedEngine(Protocol):
+    """What this command needs of runtime.Engine."""
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def generate(self, prompt: str | Sequence[int] | Sequence[Message], options: GenerateOptions) -> Generation: ...
+
+    def close(self) -> None: ...
+
+
+Load = Callable[..., LoadedEngine]
+
+
+def run(request: GenerateRequest, console: Console, *, load: Load = load_engine) -> int:
+    """Answer the prompt; returns the exit status.  load: as app.loading.load_engine, for tests."""
+    preferences = request.preferences
+    _check(request)
+    with console.progress("Reading the prompt", "tokens") as prefill:
+        options = generate_options(
+            preferences,
+            raw=request.raw,
+            logprobs=request.logprobs,
+            prompt_logprobs=request.prompt_logprobs,
+            on_prefill=prefill,
+        )
+        how_to_load = engine_options(preferences)
+        prompt = _prompt(request)
+        path = resolve_with_progress(preferences, console)
+        engine = load(path, how_to_load, console, verbose=request.verbose)
+        try:
+            for note in engine.notes:
+                console.note(f"note: {note}")
+            return _answer(request, engine.generate(prompt, options), console, prefill)
+        finally:
+            engine.close()
+
+
+def _check(request: GenerateRequest) -> None:
+    """What does not fit together."""
+    has_system = request.preferences.system is not None
+    if not request.as_json and (request.logprobs or request.prompt_logprobs):
+        raise UsageError("--logprobs and --prompt-logprobs have their place in the object that --json prints.")
+    if has_system and (request.raw or request.prompt_ids is not None):
+        other = "--raw" if request.raw else "--prompt-ids"
+        raise UsageError(f"--system needs the chat template, which {other} leaves out.")
+
+
+def _prompt(request: GenerateRequest) -> str | Sequence[int] | Sequence[Message]:
+    if request.prompt_ids is not None:
+        return request.prompt_ids
+    text = _prompt_text(request)
+    if request.raw or request.preferences.system is None:
+        return text
+    from runtime import Message
+
+    return [Message(role="system", content=request.preferences.system), Message(role="user", content=text)]
+
+
+def _prompt_text(request: GenerateRequest) -> str:
+    """The prompt's text; of a file or stdin without its last line end, and with bytes that are no UTF-8 kept."""
+    if request.text is not None:
+        return request.text
+    if request.from_stdin:
+        if sys.stdin is None:
+            raise UsageError("`-` reads the prompt from standard input, which is closed.")
+        content = sys.stdin.buffer.read()
+    else:
+        assert request.file is not None
+        try:
+            content = request.file.expanduser().read_bytes()
+        except OSError as error:
+            raise AppError(f"The prompt file {request.file} can't be read: {error.strerror}.") from error
+    return content.removesuffix(b"\n").decode("utf-8", errors="surrogateescape")
+
+
+def _answer(request: GenerateRequest, generation: Generation, console: Console, prefill: ProgressBar) -> int:
+    """Write the answer as it comes; an interrupt ends it and keeps what there is."""
+    for note in generation.notes:
+        console.note(f"note: {note}")
+    last_text = ""
+    try:
+        try:
+            for chunk in generation:
+                prefill.close()
+                last_text = _write(chunk.text, request, console) or last_text
+        except KeyboardInterrupt:
+            generation.cancel()
+            for chunk in generation:
+                last_text = _write(chunk.text, request, console) or last_text
+    except BaseException:
+        generation.cancel()
+        raise
+    completion = generation.result
+    if request.as_json:
+        console.json(_json_object(completion))
+    elif console.is_terminal and last_text and not last_text.endswith("\n"):
+        console.text("\n")
+    _tell_end(request, completion, console)
+    return EXIT_INTERRUPTED if completion.finish_reason == "cancelled" else EXIT_SUCCESS
+
+
+def _write(text: str, request: GenerateRequest, console: Console) -> str:
+    if text and not request.as_json:
+        console.text(text)
+    return text
+
+
+def _tell_end(request: GenerateRequest, completion: Completion, console: Console) -> None:
+    if completion.finish_reason == "context":
+        console.note(
+            "note: the answer ends here because the context window is full; --ctx-size N makes it larger, "
+            "if memory allows."
+        )
+    if not request.verbose:
+        return
+    timings = completion.timings
+    rates = [
+        _rate("prefill", timings.prefill_tokens_per_s),
+        _rate("decode", timings.decode_tokens_per_s),
+        f"first token after {timings.ttft_s:.2f} s" if timings.ttft_s is not None else "",
+    ]
+    console.note(
+        f"{timings.prompt_tokens} prompt tokens ({timings.reused_tokens} reused), {timings.output_tokens} answered, "
+        f"{timings.total_s:.2f} s; {', '.join(filter(None, rates))} "
+        f"({completion.finish_reason}, seed {completion.seed})"
+    )
+
+
+def _rate(name: str, tokens_per_s: float | None) -> str:
+    return f"{name} {tokens_per_s:.1f} tokens/s" if tokens_per_s is not None else ""
+
+
+def _json_object(completion: Completion) -> dict[str, Any]:
+    """The object that --json prints; lists of logprobs only where they were asked for."""
+    value: dict[str, Any] = {
+        "text": completion.text,
+        "ids": list(completion.ids),
+        "prompt_ids": list(completion.prompt_ids),
+        "finish_reason": completion.finish_reason,
+        "stop_text": completion.stop_text,
+        "seed": completion.seed,
+        "timings": asdict(completion.timings),
+        "speculation": None,
+        "notes": list(completion.notes),
+    }
+    if completion.logprobs:
+        value["logprobs"] = completion.logprobs
+    if completion.prompt_logprobs:
+        value["prompt_logprobs"] = completion.prompt_logprobs
+    return value

@@ -1,0 +1,74 @@
+"""From a model's name to a loaded engine, with progress for everything that takes long.
+
+Owns the bars of download, packing and kernel compiling, and which model is meant when none is named.  Does not know
+commands.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.options import Preferences, models_folder_of
+from app.output import Console, ProgressBar
+
+if TYPE_CHECKING:
+    from runtime import Engine, EngineOptions
+
+
+def model_name(preferences: Preferences) -> str:
+    """The model that is meant."""
+    if preferences.model is not None:
+        return preferences.model
+    from runtime.catalog import DEFAULT_MODEL
+
+    return DEFAULT_MODEL
+
+
+def resolve_with_progress(preferences: Preferences, console: Console) -> Path:
+    """The model's file, fetched if it is missing; an interrupt leaves what has arrived for the next time."""
+    from runtime.catalog import resolve_model
+
+    name = model_name(preferences)
+    with console.progress(f"Downloading {name}", "bytes") as progress:
+        return resolve_model(
+            name, folder=models_folder_of(preferences), offline=bool(preferences.offline), progress=progress
+        )
+
+
+def load_engine(path: Path, options: EngineOptions, console: Console, *, verbose: bool) -> Engine:
+    """Load the model; says the memory bill when verbose."""
+    from runtime import Engine
+
+    with LoadingBars(console) as bars:
+        engine = Engine.load(path, options, progress=bars)
+    if verbose:
+        console.note(f"{engine.description.name or path.name}: {engine.memory}")
+    return engine
+
+
+class LoadingBars:
+    """One bar for each stage of loading; call it with (stage, done, total)."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage: str | None = None
+        self._bar: ProgressBar | None = None
+
+    def __enter__(self) -> LoadingBars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self._close()
+            self._stage = stage
+            self._bar = self._console.progress(stage)
+        if self._bar is not None:
+            self._bar(done, total)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,201 @@
+"""The flags that several commands share, and the values they stand for.
+
+Owns one table: for each value its key (in the settings file, and as TANDEM_KEY in the environment), its flags, how
+its text is read, and its help.  Does not know where values come from (cli.py, settings.py); ranges are the runtime's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.errors import UsageError
+
+if TYPE_CHECKING:
+    from runtime.options import EngineOptions, GenerateOptions
+
+NO_LIMIT = -1
+"""What -n and -s take for "no limit" and "any seed", as llama.cpp does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preferences:
+    """What the person chose, by flag, environment or file.  None: nothing, so the runtime's default holds."""
+
+    model: str | None = None
+    ctx_size: int | None = None
+    predict: int | None = None
+    threads: int | None = None
+    batch_size: int | None = None
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    seed: int | None = None
+    temp: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    stop: tuple[str, ...] | None = None
+    activations: str | None = None
+    isa: str | None = None
+    system: str | None = None
+    offline: bool | None = None
+    models_dir: str | None = None
+
+    def over(self, weaker: Preferences) -> Preferences:
+        """These values, and the weaker ones where nothing was chosen here."""
+        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(weaker, **{name: value for name, value in chosen.items() if value is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One value.  kind: the type of its value (tuple: several texts).  names: its flags, none for settings alone."""
+
+    key: str
+    kind: type
+    names: tuple[str, ...]
+    metavar: str | None
+    help: str
+
+
+def _option(key: str, kind: type, names: str, metavar: str | None, text: str) -> Option:
+    return Option(key=key, kind=kind, names=tuple(names.split()), metavar=metavar, help=text)
+
+
+LOAD_OPTIONS = (
+    _option("model", str, "-m --model", "MODEL", "catalog name, path to a GGUF file, or owner/repo[:quant]"),
+    _option("ctx_size", int, "-c --ctx-size", "N", "context window in tokens (trained size, 8192 or what fits)"),
+    _option("threads", int, "-t --threads", "N", "threads (one for each fast core)"),
+    _option("batch_size", int, "-b --batch-size", "N", "tokens computed together (512)"),
+    _option("cache_type_k", str, "-ctk --cache-type-k", "TYPE", "how keys are kept: f16"),
+    _option("cache_type_v", str, "-ctv --cache-type-v", "TYPE", "how values are kept: f16"),
+    _option("activations", str, "--activations", "HOW", "rounding of activations: fast, balanced (default), exact"),
+    _option("isa", str, "--isa", "LEVEL", "instruction set: auto (default), avx512, avx2, portable"),
+    _option("offline", bool, "--offline", None, "download nothing"),
+)
+SAMPLING_OPTIONS = (
+    _option("predict", int, "-n --predict", "N", "tokens to generate at most (until the window is full)"),
+    _option("seed", int, "-s --seed", "N", "seed of the random numbers (any)"),
+    _option("temp", float, "--temp", "T", "temperature; 0 takes the best token always (0.8)"),
+    _option("top_k", int, "--top-k", "K", "keep the K best tokens; 0 keeps all (40)"),
+    _option("top_p", float, "--top-p", "P", "keep the best tokens that reach probability P (0.95)"),
+    _option("min_p", float, "--min-p", "P", "drop tokens less than P times as likely as the best (0.05)"),
+    _option("repeat_penalty", float, "--repeat-penalty", "X", "divide what was said lately by X (1)"),
+    _option("presence_penalty", float, "--presence-penalty", "X", "take X off what was said lately (0)"),
+    _option("frequency_penalty", float, "--frequency-penalty", "X", "take X off for each time it was said lately (0)"),
+    _option("stop", tuple, "--stop", "TEXT", "end before this text; may be given several times"),
+    _option("system", str, "--system", "TEXT", "system prompt"),
+)
+FILE_OPTIONS = (_option("models_dir", str, "", "FOLDER", "where models are kept"),)
+OPTIONS = LOAD_OPTIONS + SAMPLING_OPTIONS + FILE_OPTIONS
+
+
+def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option], title: str) -> None:
+    """Give the parser these options' flags, under a heading of their own."""
+    group = parser.add_argument_group(title)
+    for option in options:
+        if option.kind is bool:
+            group.add_argument(*option.names, dest=option.key, action="store_const", const=True, help=option.help)
+        elif option.kind is tuple:
+            group.add_argument(
+                *option.names, dest=option.key, action="append", metavar=option.metavar, help=option.help
+            )
+        else:
+            group.add_argument(
+                *option.names, dest=option.key, type=reader(option.kind), metavar=option.metavar, help=option.help
+            )
+
+
+def reader(kind: type) -> Callable[[str], Any]:
+    """A function from text to a value of the kind, whose refusal reads well in argparse's message."""
+    if kind is int:
+        return whole_number
+    return real_number if kind is float else str
+
+
+def whole_number(text: str) -> int:
+    """An integer, or argparse's own error."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+
+
+def real_number(text: str) -> float:
+    """A number, or argparse's own error; the runtime refuses NaN and infinity."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def preferences_of(namespace: argparse.Namespace) -> Preferences:
+    """What was chosen on the command line."""
+    chosen = {option.key: getattr(namespace, option.key, None) for option in OPTIONS}
+    if chosen["stop"] is not None:
+        chosen["stop"] = tuple(chosen["stop"])
+    return Preferences(**chosen)
+
+
+def engine_options(preferences: Preferences) -> EngineOptions:
+    """How the model is to be loaded.  Raises UsageError for values out of range."""
+    from runtime.errors import OptionError
+    from runtime.options import EngineOptions
+
+    named = {
+        "context_size": preferences.ctx_size,
+        "threads": preferences.threads,
+        "batch_size": preferences.batch_size,
+        "cache_type_k": preferences.cache_type_k,
+        "cache_type_v": preferences.cache_type_v,
+        "activations": preferences.activations,
+        "isa": preferences.isa,
+    }
+    try:
+        return EngineOptions(**_chosen(named))
+    except OptionError as error:
+        raise UsageError(str(error)) from error
+
+
+def generate_options(preferences: Preferences, **more: Any) -> GenerateOptions:
+    """How an answer is to be made.  more: further fields of GenerateOptions.  Raises UsageError."""
+    from runtime.errors import OptionError
+    from runtime.options import GenerateOptions
+    from runtime.sampling import SamplingOptions
+
+    sampling = {
+        "temperature": preferences.temp,
+        "top_k": preferences.top_k,
+        "top_p": preferences.top_p,
+        "min_p": preferences.min_p,
+        "repeat_penalty": preferences.repeat_penalty,
+        "presence_penalty": preferences.presence_penalty,
+        "frequency_penalty": preferences.frequency_penalty,
+        "seed": None if preferences.seed == NO_LIMIT else preferences.seed,
+    }
+    max_tokens = None if preferences.predict == NO_LIMIT else preferences.predict
+    try:
+        return GenerateOptions(
+            sampling=SamplingOptions(**_chosen(sampling)), max_tokens=max_tokens, stop=preferences.stop or (), **more
+        )
+    except OptionError as error:
+        raise UsageError(str(error)) from error
+
+
+def models_folder_of(preferences: Preferences) -> Path:
+    """Where models are kept."""
+    if preferences.models_dir is not None:
+        return Path(preferences.models_dir).expanduser()
+    from runtime.catalog import models_folder
+
+    return models_folder()
+
+
+def _chosen(named: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in named.items() if value is not None}
