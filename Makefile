@@ -33,6 +33,7 @@ check: lint types rooms lengths words
 
 lint: set-up-dev
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "Some files are not laid out as ruff does it: make format"; exit 1; }
 
 types: set-up-dev
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python

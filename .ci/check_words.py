@@ -25,7 +25,7 @@ class Rule:
 
 RULES = (
     Rule(
-        pattern=re.compile(r"(?<![\w.~])/(?:root|work|home/\w+|Users/\w+|opt/wheels|opt/pypi)\b"),
+        pattern=re.compile(r"(?<![\w.~])/(?:root|work|opt/wheels|opt/pypi)\b"),
         files=re.compile(r""),
         reason="a path of one machine",
     ),
