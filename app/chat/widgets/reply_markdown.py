@@ -56,9 +56,9 @@ class ReplyMarkdown(Markdown):
         self._open: list[_OpenBlock] = []
         self._open_offset = 0
 
-    async def _on_mount(self, event: Mount) -> None:
+    async def _on_mount(self, _: Mount) -> None:
         # Textual would clear the document here, and with it what was appended before the mount.
-        event.prevent_default()
+        _.prevent_default()
         if self._initial_markdown:
             await self.update(self._initial_markdown)
             self._initial_markdown = None

@@ -1,0 +1,56 @@
+"""The reply that is being written, as far as it has come.
+
+Owns the gathering of its pieces. Knows nothing of who writes it or where it is shown and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.chat.conversation import STATE_OF_END, Turn, TurnState
+from app.chat.engine_port import ModelFacts, ReplyEnd
+from app.chat.events import ReplyGrew
+from app.chat.speed import SpeedMeter
+
+
+class ActiveReply:
+    """Gathers pieces; `snapshot` is the turn they make so far."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn_id = turn.id
+        self.speed = SpeedMeter()
+        self.prompt_tokens = 0
+        self.prefill: tuple[int, int] | None = None
+        self.has_begun = False
+        self.is_stopping = False
+        self.is_changed = False
+        self._turn = turn
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._ids: list[int] = []
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The tokens it has so far."""
+        return tuple(self._ids)
+
+    def answered_by(self, facts: ModelFacts) -> None:
+        """Notes which model writes it."""
+        self._turn = replace(self._turn, model=facts.name, vocabulary=facts.vocabulary)
+
+    def grow(self, piece: ReplyGrew) -> None:
+        """Takes in what came."""
+        self.has_begun = self.is_changed = True
+        self.speed.add(len(piece.token_ids), piece.at_s)
+        self._text.append(piece.text)
+        self._thinking.append(piece.thinking)
+        self._ids.extend(piece.token_ids)
+
+    def snapshot(self, state: TurnState = TurnState.PARTIAL) -> Turn:
+        """The turn as it stands."""
+        text, thinking = "".join(self._text), "".join(self._thinking)
+        return replace(self._turn, text=text, thinking=thinking, ids=self.ids, state=state)
+
+    def ended(self, end: ReplyEnd) -> Turn:
+        """The turn as it will stay."""
+        return replace(self.snapshot(STATE_OF_END[end.reason]), figures=end.figures)

@@ -1,0 +1,372 @@
+"""What the chat does: the rules between what the user asks, what the engine answers, and what is kept.
+
+Owns the conversation that is shown and the reply that is being written. Knows the screen through `ChatView` only, and
+is driven from the screen's thread alone: by what the user did, and by `tick`, which takes in what the threads posted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.chat import events
+from app.chat.active_reply import ActiveReply
+from app.chat.conversation import Conversation, Turn, TurnState
+from app.chat.engine_port import EndReason, ModelFacts, ReplyEnd, Role
+from app.chat.engine_thread import EngineThread, ReplyRequest
+from app.chat.recorder import Recorder
+from app.chat.status import StatusFigures
+from app.chat.view import ChatView, Phase
+
+_SAVE_INTERVAL_S = 0.5
+_CLOSE_TIMEOUT_S = 3.0
+
+
+class ChatController:
+    """One chat window."""
+
+    def __init__(
+        self,
+        *,
+        view: ChatView,
+        engine: EngineThread,
+        recorder: Recorder,
+        mailbox: events.Mailbox,
+        system: str = "",
+        continues_last: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._view = view
+        self._engine = engine
+        self._recorder = recorder
+        self._mailbox = mailbox
+        self._system = system
+        self._continues_last = continues_last
+        self._clock = clock
+        self._saved_at_s = 0.0
+        self._draft_changed = False
+        self._reply: ActiveReply | None = None
+        self._window: events.WindowFull | None = None
+        self._figures = StatusFigures()
+        self._is_loading = True
+        self._load_error = ""
+        self.facts: ModelFacts | None = None
+        self.conversation = Conversation(system=system)
+
+    @property
+    def phase(self) -> Phase:
+        """What is going on."""
+        if self._window is not None:
+            return Phase.CHOOSING
+        if self._reply is not None:
+            return Phase.REPLYING
+        if self._load_error:
+            return Phase.FAILED
+        return Phase.LOADING if self._is_loading else Phase.IDLE
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """The reply that is being written."""
+        return self._reply.turn_id if self._reply is not None else None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the screen should look into the mailbox often."""
+        return self.phase in (Phase.LOADING, Phase.REPLYING) or self._draft_changed
+
+    def start(self) -> None:
+        """Begins to load the model and to open the conversations."""
+        self._engine.start()
+        self._recorder.start()
+        self._show_status(activity="loading")
+
+    def close(self) -> None:
+        """Keeps what there is, ends what runs. Waits a few seconds at most."""
+        if self._reply is not None:
+            self._engine.cancel(self._reply.turn_id)
+            self._take_events()
+        if self._reply is not None:
+            state = TurnState.STOPPED if self._reply.has_begun else TurnState.PARTIAL
+            self._keep(self._reply.snapshot(state))
+            self._reply = None
+        self._save_draft()
+        self._engine.close(_CLOSE_TIMEOUT_S)
+        self._recorder.close(_CLOSE_TIMEOUT_S)
+
+    # What the user does.
+
+    def submit(self, text: str) -> bool:
+        """Sends a message; False (and a note that says why) where that can't be done now."""
+        if not text.strip():
+            return False
+        refusal = {
+            Phase.REPLYING: "The reply is still being written: Esc stops it.",
+            Phase.CHOOSING: "The window is full: choose first how to go on.",
+            Phase.FAILED: f"There is no model to answer: {self._load_error}",
+        }.get(self.phase)
+        if refusal is not None:
+            self._view.show_note(refusal, is_warning=True)
+            return False
+        question = Turn(parent=self.conversation.leaf, role=Role.USER, text=text)
+        self.conversation = replace(self.conversation.with_turn(question), draft="")
+        self._draft_changed = False
+        self._view.add_turn(question)
+        self._begin_reply(question)
+        return True
+
+    def stop(self) -> bool:
+        """Stops the reply, or leaves the window's question; False where there was nothing to stop."""
+        if self._window is not None:
+            self.leave_window()
+            return True
+        reply = self._reply
+        if reply is None:
+            return False
+        if self._is_loading:
+            self._end_reply(ReplyEnd(reason=EndReason.CANCELLED))
+        elif not reply.is_stopping:
+            reply.is_stopping = True
+            self._engine.cancel(reply.turn_id)
+            self._show_status(activity="stopping")
+        return True
+
+    def regenerate(self) -> bool:
+        """Asks for another reply to the last question; the old one stays in the store as a branch."""
+        turns = self.conversation.turns
+        if self.phase is not Phase.IDLE or len(turns) < 2 or turns[-1].role is not Role.ASSISTANT:
+            return False
+        self._view.remove_turn(turns[-1])
+        self.conversation = self.conversation.without_last()
+        self._begin_reply(self.conversation.turns[-1])
+        return True
+
+    def new_conversation(self) -> None:
+        """Leaves this conversation (it is kept) and begins an empty one."""
+        self._leave_conversation()
+        self._show(Conversation(system=self._system))
+
+    def open_conversation(self, conversation_id: str) -> None:
+        """Asks for an earlier conversation; it is shown when it has been read."""
+        if conversation_id != self.conversation.id:
+            self._recorder.load(conversation_id)
+
+    def list_conversations(self) -> None:
+        """Asks for the list of conversations."""
+        self._recorder.list_conversations()
+
+    def set_draft(self, text: str) -> None:
+        """Takes in what stands in the input, to be kept within a second."""
+        if text != self.conversation.draft:
+            self.conversation = replace(self.conversation, draft=text)
+            self._draft_changed = True
+
+    def drop_oldest(self) -> None:
+        """The window is full: goes on without the oldest turns."""
+        window, reply = self._window, self._reply
+        if window is None or window.smaller is None or reply is None:
+            return
+        self._window = None
+        self._view.close_window_question()
+        self.conversation = replace(self.conversation, window_start=window.smaller.start_turn_id)
+        self._recorder.save_conversation(self.conversation)
+        self._view.mark_window_start(window.smaller.start_turn_id)
+        self._ask(reply)
+
+    def leave_window(self) -> None:
+        """The window is full: leaves it at that."""
+        if self._window is None or self._reply is None:
+            return
+        self._window = None
+        self._view.close_window_question()
+        self._end_reply(ReplyEnd(reason=EndReason.WINDOW))
+
+    # What the threads posted.
+
+    def tick(self) -> bool:
+        """Takes in what has come, keeps what changed; False where nothing had come."""
+        has_come = self._take_events()
+        now_s = self._clock()
+        if now_s - self._saved_at_s >= _SAVE_INTERVAL_S:
+            self._saved_at_s = now_s
+            if self._reply is not None and self._reply.is_changed:
+                self._reply.is_changed = False
+                self._keep(self._reply.snapshot())
+            self._save_draft()
+        if has_come and self._reply is not None:
+            self._show_progress(self._reply)
+        return has_come
+
+    def _take_events(self) -> bool:
+        collected = self._mailbox.collect()
+        for event in collected:
+            self._take(event)
+        return bool(collected)
+
+    def _take(self, event: events.Event) -> None:
+        match event:
+            case events.LoadProgressed():
+                self._view.show_load_step(event.step)
+            case events.EngineReady():
+                self._take_engine(event.facts)
+            case events.LoadFailed():
+                self._take_load_failure(event)
+            case events.HistoryOpened():
+                self._take_history(event)
+            case events.HistoryFailed():
+                self._view.show_note(event.sentence, is_warning=True)
+            case events.HistoryListed():
+                self._view.show_conversations(event.lines)
+            case events.ConversationLoaded():
+                self._leave_conversation()
+                loaded = event.conversation
+                self._show(loaded if loaded.turns else replace(loaded, system=self._system))
+            case _:
+                if self._reply is not None and event.turn_id == self._reply.turn_id:
+                    self._take_reply_event(self._reply, event)
+
+    def _take_reply_event(self, reply: ActiveReply, event: events.ReplyEvent) -> None:
+        match event:
+            case events.ReplyStarted():
+                reply.prompt_tokens = event.prompt_tokens
+            case events.PrefillAdvanced():
+                reply.prefill = (event.done, event.total)
+            case events.ReplyGrew():
+                reply.grow(event)
+                self._view.grow_reply(event.turn_id, event.text, event.thinking)
+            case events.WindowFull():
+                self._window = event
+                self._view.ask_about_window(event)
+                self._show_status(activity="window full", used_tokens=event.used_tokens)
+            case events.ReplyEnded():
+                if event.end.reason is EndReason.WINDOW and not reply.is_stopping:
+                    self._ask(reply)
+                else:
+                    self._end_reply(event.end)
+
+    def _take_engine(self, facts: ModelFacts) -> None:
+        self.facts = facts
+        self._is_loading = False
+        self.conversation = replace(self.conversation, model=facts.name)
+        self._view.show_ready(facts)
+        self._show_status(activity="", model=facts.name, context_size=facts.context_size)
+        if self._reply is not None:
+            self._ask(self._reply)
+
+    def _take_load_failure(self, failure: events.LoadFailed) -> None:
+        self._is_loading = False
+        self._load_error = failure.sentence
+        self._view.show_load_failure(failure.sentence, failure.way_on)
+        self._show_status(activity="no model")
+        if self._reply is not None:
+            self._end_reply(ReplyEnd(reason=EndReason.FAILED, error=failure.sentence))
+
+    def _take_history(self, history: events.HistoryOpened) -> None:
+        self._view.set_prompts(history.prompts)
+        if history.note:
+            self._view.show_note(history.note, is_warning=True)
+        if not history.latest or self.conversation.turns:
+            return
+        latest = history.latest[0]
+        is_draft_alone = latest.num_turns == 0 and latest.has_draft
+        if (self._continues_last or is_draft_alone) and not self.conversation.draft:
+            self._recorder.load(latest.id)
+        elif latest.is_broken_off:
+            self._view.show_note("The last conversation broke off in the middle of a reply: Ctrl+O opens it.")
+
+    # What follows from both.
+
+    def _begin_reply(self, question: Turn) -> None:
+        facts = self.facts
+        turn = Turn(
+            parent=question.id,
+            role=Role.ASSISTANT,
+            text="",
+            state=TurnState.PARTIAL,
+            model=facts.name if facts else "",
+            vocabulary=facts.vocabulary if facts else "",
+        )
+        self._reply = ActiveReply(turn)
+        self.conversation = self.conversation.with_turn(turn)
+        self._recorder.save_turns(self.conversation, [question, turn])
+        self._view.add_turn(turn)
+        if facts is not None:
+            self._ask(self._reply)
+
+    def _ask(self, reply: ActiveReply) -> None:
+        """Asks the engine for the reply, or for more of it where some of it stands already."""
+        assert self.facts is not None, "nobody asks before the model is loaded"
+        reply.answered_by(self.facts)
+        shown = replace(self.conversation, turns=self.conversation.turns[:-1])
+        self._engine.ask(ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids))
+        self._show_status(activity="reading", tokens_per_s=None, ttft_s=None, reused_tokens=None)
+
+    def _end_reply(self, end: ReplyEnd) -> None:
+        reply = self._reply
+        assert reply is not None, "only a reply that is being written can end"
+        self._reply = None
+        turn = reply.ended(end)
+        self._keep(turn)
+        self._view.end_reply(turn, end.error)
+        for note in end.notes:
+            self._view.show_note(note)
+        figures = end.figures
+        if figures.prompt_tokens:
+            self._show_status(
+                activity="",
+                tokens_per_s=figures.tokens_per_s or None,
+                ttft_s=figures.ttft_s or None,
+                used_tokens=figures.prompt_tokens + figures.reply_tokens,
+                reused_tokens=figures.reused_tokens,
+            )
+        else:
+            self._show_status(activity="no model" if self._load_error else "loading" if self._is_loading else "")
+
+    def _leave_conversation(self) -> None:
+        if self._window is not None:
+            self.leave_window()
+        if self._reply is not None:
+            self._engine.cancel(self._reply.turn_id)
+            self._keep(self._reply.snapshot(TurnState.STOPPED))
+            self._reply = None
+        self._save_draft()
+
+    def _show(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self._view.show_conversation(conversation)
+        self._view.set_draft(conversation.draft)
+        last = conversation.turns[-1].figures if conversation.turns else None
+        used_tokens = last.prompt_tokens + last.reply_tokens if last else None
+        activity = "loading" if self._is_loading else "no model" if self._load_error else ""
+        self._show_status(
+            activity=activity, tokens_per_s=None, ttft_s=None, used_tokens=used_tokens, reused_tokens=None
+        )
+
+    def _keep(self, turn: Turn) -> None:
+        self.conversation = self.conversation.with_turn(turn)
+        self._recorder.save_turns(self.conversation, [turn])
+
+    def _save_draft(self) -> None:
+        if self._draft_changed:
+            self._draft_changed = False
+            self._recorder.save_conversation(self.conversation)
+
+    def _show_progress(self, reply: ActiveReply) -> None:
+        if self._window is not None or self._is_loading:
+            return
+        if not reply.has_begun:
+            done, total = reply.prefill or (0, 0)
+            share = f" {100 * done // total} %" if total else ""
+            self._show_status(activity=f"reading{share}", used_tokens=reply.prompt_tokens or None)
+        else:
+            self._show_status(
+                activity="stopping" if reply.is_stopping else "writing",
+                tokens_per_s=reply.speed.tokens_per_s,
+                used_tokens=reply.prompt_tokens + reply.speed.num_tokens,
+            )
+
+    def _show_status(self, **changes: object) -> None:
+        figures = replace(self._figures, **changes)
+        if figures != self._figures:
+            self._figures = figures
+            self._view.show_status(figures)

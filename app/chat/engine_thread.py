@@ -1,0 +1,207 @@
+"""The thread on which the chat's engine lives: loads it, then answers one request after the other.
+
+Owns the thread, cancelling, and the question whether a prompt fits the window. Tells the screen through the mailbox
+and never waits for it. Knows the engine through its port only.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from dataclasses import dataclass
+
+from app.chat.conversation import Conversation, droppable_starts, prompt_turns
+from app.chat.engine_port import (
+    ChatEngine,
+    EndReason,
+    EngineFault,
+    EngineLoader,
+    LoadCancelled,
+    LoadStep,
+    ReplyEnd,
+    ReplyStream,
+)
+from app.chat.events import (
+    EngineReady,
+    LoadFailed,
+    LoadProgressed,
+    Mailbox,
+    PrefillAdvanced,
+    ReplyEnded,
+    ReplyGrew,
+    ReplyStarted,
+    SmallerWindow,
+    WindowFull,
+)
+
+_LEAST_ROOM_TOKENS = 256
+_LEAST_ROOM_SHARE = 8
+_ROOMY_SHARE = 0.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyRequest:
+    """Asks for the reply `turn_id` to the conversation (which ends with the question), or for more of it.
+
+    `begun` are the ids of what stands already.
+    """
+
+    turn_id: str
+    conversation: Conversation
+    begun: tuple[int, ...] = ()
+
+
+class EngineThread:
+    """Runs an engine beside the screen. All methods may be called from the screen's thread and return at once."""
+
+    def __init__(self, loader: EngineLoader, mailbox: Mailbox) -> None:
+        self._loader = loader
+        self._mailbox = mailbox
+        self._requests: queue.SimpleQueue[ReplyRequest | None] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: ReplyStream | None = None
+        self._cancelled_turn: str | None = None
+        # A daemon: a load that can't be interrupted must not keep the program from ending.
+        self._thread = threading.Thread(target=self._run, name="chat-engine", daemon=True)
+
+    def start(self) -> None:
+        """Begins to load the model."""
+        self._thread.start()
+
+    def ask(self, request: ReplyRequest) -> None:
+        """Asks for a reply; what becomes of it comes through the mailbox."""
+        self._requests.put(request)
+
+    def cancel(self, turn_id: str) -> None:
+        """Stops the reply of this turn, also before it has begun."""
+        with self._lock:
+            self._cancelled_turn = turn_id
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def close(self, timeout_s: float) -> bool:
+        """Ends a load or a reply and the thread; False where that took longer than `timeout_s`."""
+        self._leaving.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.cancel()
+        self._requests.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            engine = self._loader(self._report_load)
+        except LoadCancelled:
+            return
+        except EngineFault as fault:
+            self._mailbox.post(LoadFailed(sentence=fault.sentence, way_on=fault.way_on))
+            return
+        except Exception as fault:  # A bug below must end as a sentence on the screen, not as a chat that waits.
+            self._mailbox.post(LoadFailed(sentence=f"The model can't be loaded: {_words_of(fault)}", way_on=""))
+            return
+        try:
+            self._mailbox.post(EngineReady(facts=engine.facts))
+            while (request := self._requests.get()) is not None and not self._leaving.is_set():
+                self._answer(engine, request)
+        finally:
+            engine.close()
+
+    def _report_load(self, step: LoadStep) -> None:
+        if self._leaving.is_set():
+            raise LoadCancelled
+        self._mailbox.post(LoadProgressed(step=step))
+
+    def _answer(self, engine: ChatEngine, request: ReplyRequest) -> None:
+        try:
+            end = self._write_reply(engine, request)
+        except EngineFault as fault:
+            error = f"{fault.sentence} {fault.way_on}".strip()
+            end = ReplyEnd(reason=EndReason.FAILED, error=error)
+        except Exception as fault:  # As above: the conversation stays, with one sentence.
+            end = ReplyEnd(reason=EndReason.FAILED, error=f"The reply broke off: {_words_of(fault)}")
+        if end is not None:
+            self._mailbox.post(ReplyEnded(turn_id=request.turn_id, end=end))
+
+    def _write_reply(self, engine: ChatEngine, request: ReplyRequest) -> ReplyEnd | None:
+        """Runs the request to its end; None where the window is full and the user is asked instead."""
+        facts = engine.facts
+        turns = prompt_turns(request.conversation, facts.vocabulary)
+        prompt_tokens = engine.prompt_size(turns) + len(request.begun)
+        if prompt_tokens + _least_room(facts.context_size) > facts.context_size:
+            self._mailbox.post(self._full_window(engine, request, prompt_tokens))
+            return None
+        turn_id = request.turn_id
+        self._mailbox.post(ReplyStarted(turn_id=turn_id, prompt_tokens=prompt_tokens))
+
+        def report_prefill(done: int, total: int) -> None:
+            self._mailbox.post(PrefillAdvanced(turn_id=turn_id, done=done, total=total))
+
+        stream = engine.reply(turns, begun=request.begun, on_prefill=report_prefill)
+        with self._lock:
+            self._stream = stream
+            if self._cancelled_turn == turn_id or self._leaving.is_set():
+                stream.cancel()
+        try:
+            for piece in stream:
+                self._mailbox.post(
+                    ReplyGrew(
+                        turn_id=turn_id,
+                        text=piece.text,
+                        thinking=piece.thinking,
+                        token_ids=piece.token_ids,
+                        at_s=time.monotonic(),
+                    )
+                )
+        finally:
+            with self._lock:
+                self._stream = None
+                self._cancelled_turn = None
+        return stream.end
+
+    @staticmethod
+    def _full_window(engine: ChatEngine, request: ReplyRequest, used_tokens: int) -> WindowFull:
+        """Looks for the oldest turn at which a window with room begins; roomy rather than just large enough."""
+        facts = engine.facts
+        conversation = request.conversation
+        starts = droppable_starts(conversation.turns, conversation.first_seen)
+
+        def size_from(start: int) -> int:
+            turns = prompt_turns(conversation, facts.vocabulary, first=start)
+            return engine.prompt_size(turns) + len(request.begun)
+
+        fitting: tuple[int, int] | None = None
+        low, high = 0, len(starts)
+        while low < high:  # Sizes only shrink as the start moves on.
+            middle = (low + high) // 2
+            size = size_from(starts[middle])
+            if size <= _ROOMY_SHARE * facts.context_size:
+                fitting, high = (starts[middle], size), middle
+            else:
+                low = middle + 1
+        if fitting is None and starts:
+            size = size_from(starts[-1])
+            if size + _least_room(facts.context_size) <= facts.context_size:
+                fitting = (starts[-1], size)
+        smaller = None
+        if fitting is not None:
+            start, size = fitting
+            smaller = SmallerWindow(
+                start_turn_id=conversation.turns[start].id,
+                num_dropped=start - conversation.first_seen,
+                freed_tokens=used_tokens - size,
+            )
+        return WindowFull(
+            turn_id=request.turn_id, used_tokens=used_tokens, context_size=facts.context_size, smaller=smaller
+        )
+
+
+def _least_room(context_size: int) -> int:
+    """The tokens that must be left for a reply worth beginning."""
+    return min(_LEAST_ROOM_TOKENS, context_size // _LEAST_ROOM_SHARE)
+
+
+def _words_of(fault: Exception) -> str:
+    return f"{fault}" or type(fault).__name__

@@ -1,0 +1,33 @@
+"""What the chat's widgets tell their screen about what the user did."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+
+class PromptSubmitted(Message):
+    """The user sent what stands in the input."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class PromptEdited(Message):
+    """What stands in the input has changed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class WindowAnswered(Message):
+    """The window is full, and the user chose."""
+
+    def __init__(self, *, drops_oldest: bool) -> None:
+        super().__init__()
+        self.drops_oldest = drops_oldest
+
+
+class EarlierTurnsWanted(Message):
+    """The user wants to see the turns that were left out for speed."""

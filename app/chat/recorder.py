@@ -1,0 +1,88 @@
+"""The thread that keeps conversations: writes in the order it was told, reads when asked, never in the screen's way.
+
+Owns the thread and the store it opens. What can't be kept is told once through the mailbox, and the chat goes on.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from app.chat.conversation import Conversation, Turn
+from app.chat.events import ConversationLoaded, HistoryFailed, HistoryListed, HistoryOpened, Mailbox
+from app.chat.salvage import open_store
+from app.chat.store import Store, StoreError
+
+_LATEST = 10
+
+
+class Recorder:
+    """Keeps conversations beside the screen. All methods return at once, save `close`."""
+
+    def __init__(self, path: Path, mailbox: Mailbox) -> None:
+        self._path = path
+        self._mailbox = mailbox
+        self._jobs: queue.SimpleQueue[Callable[[Store], None] | None] = queue.SimpleQueue()
+        self._last_fault = ""
+        self._thread = threading.Thread(target=self._run, name="chat-recorder", daemon=True)
+
+    def start(self) -> None:
+        """Opens the conversations; how that went comes through the mailbox."""
+        self._thread.start()
+
+    def save_conversation(self, conversation: Conversation) -> None:
+        """Keeps everything but the turns: the draft, the title, the window."""
+        self._jobs.put(lambda store: store.save_conversation(conversation))
+
+    def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
+        """Keeps turns, new or changed, and the conversation they belong to."""
+        self._jobs.put(lambda store: store.save_turns(conversation, turns))
+
+    def list_conversations(self) -> None:
+        """Asks for the list of conversations."""
+        self._jobs.put(lambda store: self._mailbox.post(HistoryListed(lines=tuple(store.conversations()))))
+
+    def load(self, conversation_id: str) -> None:
+        """Asks for a conversation."""
+
+        def read(store: Store) -> None:
+            conversation = store.load(conversation_id)
+            if conversation is None:
+                self._mailbox.post(HistoryFailed(sentence="That conversation is no longer there."))
+            else:
+                self._mailbox.post(ConversationLoaded(conversation=conversation))
+
+        self._jobs.put(read)
+
+    def close(self, timeout_s: float) -> bool:
+        """Writes what is still waiting and closes the file; False where that took longer than `timeout_s`."""
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            opened = open_store(self._path)
+            store = opened.store
+            prompts, latest = tuple(store.prompts()), tuple(store.conversations(_LATEST))
+        except StoreError as fault:
+            self._mailbox.post(HistoryFailed(sentence=f"Conversations are not kept: {fault}"))
+            return
+        self._mailbox.post(HistoryOpened(prompts=prompts, latest=latest, note=opened.note))
+        try:
+            while (job := self._jobs.get()) is not None:
+                self._do(job, store)
+        finally:
+            store.close()
+
+    def _do(self, job: Callable[[Store], None], store: Store) -> None:
+        try:
+            job(store)
+        except StoreError as fault:
+            if str(fault) != self._last_fault:
+                self._mailbox.post(HistoryFailed(sentence=str(fault)))
+            self._last_fault = str(fault)
+        else:
+            self._last_fault = ""

@@ -1,0 +1,103 @@
+"""The input: several lines, grows with what is written, walks through earlier prompts.
+
+Owns the keys of writing and sending. Posts what was sent; does not know to whom.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widgets import TextArea
+
+from app.chat.messages import PromptEdited, PromptSubmitted
+from app.chat.plain_text import neutralise
+from app.chat.prompt_history import PromptHistory
+
+_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
+
+
+class Prompt(TextArea):
+    """Enter sends, Shift+Enter or Ctrl+J begins a new line; what is pasted is only ever inserted."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "Send", show=False),
+        Binding(",".join(_NEWLINE_KEYS), "newline", "New line", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(
+            soft_wrap=True,
+            show_line_numbers=False,
+            tab_behavior="focus",
+            highlight_cursor_line=False,
+            placeholder=Content("Write a message"),
+        )
+        self.earlier_prompts = PromptHistory()
+        self._recalled: str | None = None
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter" or event.key in _NEWLINE_KEYS:
+            # The text area would put a newline in before the binding is looked at.
+            event.prevent_default()
+            event.stop()
+            if event.key == "enter":
+                self.action_submit()
+            else:
+                self.action_newline()
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self.insert_text(neutralise(event.text))
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        event.stop()
+        if self.text != self._recalled:
+            self.earlier_prompts.leave()
+        self.post_message(PromptEdited(self.text))
+
+    def insert_text(self, text: str) -> None:
+        """Puts text where the cursor is, in place of what is selected."""
+        if (result := self._replace_via_keyboard(text, *self.selection)) is not None:
+            self.move_cursor(result.end_location)
+
+    def set_text(self, text: str) -> None:
+        """Replaces everything and puts the cursor at the end."""
+        self.load_text(neutralise(text))
+        self.move_cursor(self.document.end)
+
+    def action_submit(self) -> None:
+        """Sends."""
+        if self.text.strip():
+            self.post_message(PromptSubmitted(self.text))
+
+    def action_newline(self) -> None:
+        """Begins a new line."""
+        self.insert_text("\n")
+
+    def sent(self) -> None:
+        """What stood here was taken."""
+        self.earlier_prompts.add(self.text)
+        self.clear()
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Up a line; from the first line to the earlier prompt."""
+        if select or not self.cursor_at_first_line:
+            super().action_cursor_up(select)
+            return
+        self._recall(self.earlier_prompts.earlier(self.text))
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Down a line; from the last line to the later prompt."""
+        if select or not self.cursor_at_last_line:
+            super().action_cursor_down(select)
+            return
+        self._recall(self.earlier_prompts.later())
+
+    def _recall(self, prompt: str | None) -> None:
+        if prompt is not None:
+            self._recalled = neutralise(prompt)
+            self.set_text(prompt)

@@ -1,0 +1,153 @@
+"""The turns of a conversation on the screen: what the user wrote, and what the model replies.
+
+Owns how a reply's pieces reach its Markdown: they are gathered, and drawn as often as drawing is cheap. Does not know
+where they come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widget import MountError
+from textual.widgets import Static
+
+from app.chat.conversation import Turn, TurnState
+from app.chat.plain_text import NeutralisingStream, neutralise, one_line
+from app.chat.widgets.reply_markdown import ReplyMarkdown
+from app.chat.widgets.thinking_fold import ThinkingFold
+
+_FRAME_S = 1 / 30
+_REST_PER_WORK = 4
+_SHOWN_LINES = 60
+
+_FOOTNOTES = {
+    TurnState.STOPPED: "stopped",
+    TurnState.PARTIAL: "broken off here: the program ended while this was being written",
+    TurnState.LENGTH: "cut off at the most tokens a reply may have",
+    TurnState.WINDOW: "ended because the window is full",
+    TurnState.FAILED: "failed",
+}
+
+
+class QuestionView(Static):
+    """What the user wrote, as it was written; of a very long one the beginning, with a line that says so."""
+
+    DEFAULT_CSS = """
+    QuestionView {
+        height: auto;
+        margin: 0 0 1 0;
+        padding: 0 1;
+        border-left: outer $primary;
+        background: $boost;
+    }
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn_id = turn.id
+        lines = neutralise(turn.text).strip("\n").split("\n")
+        hidden = len(lines) - _SHOWN_LINES
+        if hidden > _SHOWN_LINES // 10:
+            lines = [*lines[:_SHOWN_LINES], f"… and {hidden:,} more lines"]
+        super().__init__(Content("\n".join(lines)))
+
+
+class ReplyView(Vertical):
+    """A reply: its thinking folded, its text as Markdown, and a line below it where something has to be said."""
+
+    DEFAULT_CSS = """
+    ReplyView {
+        height: auto;
+        padding: 0 1 0 2;
+        & > .footnote { height: auto; color: $text-muted; text-style: italic; margin: 0 0 1 0; display: none; }
+        & > .footnote.-shown { display: block; }
+        & > .footnote.-error { color: $text-error; text-style: none; }
+    }
+    """
+
+    def __init__(self, turn: Turn, *, is_live: bool) -> None:
+        """`is_live`: the reply is being written; otherwise it is shown as it was kept."""
+        super().__init__()
+        self.turn_id = turn.id
+        self._turn = turn
+        self._is_live = is_live
+        self._stream = NeutralisingStream()
+        self._pending = ""
+        self._drawing: asyncio.Task[None] | None = None
+        self._thinking = ThinkingFold()
+        self._body = ReplyMarkdown(None if is_live else neutralise(turn.text))
+        self._footnote = Static(Content(""), classes="footnote")
+
+    def compose(self) -> ComposeResult:
+        yield self._thinking
+        yield self._body
+        yield self._footnote
+
+    def on_mount(self) -> None:
+        if self._turn.thinking and not self._is_live:
+            self._thinking.grow(self._turn.thinking)
+            self._thinking.finish(is_live=False)
+        if not self._is_live:
+            self.set_footnote(_FOOTNOTES.get(self._turn.state, ""), is_error=self._turn.state is TurnState.FAILED)
+
+    @property
+    def shown_source(self) -> str:
+        """The Markdown that stands on the screen."""
+        return self._body.source
+
+    def grow(self, text: str, thinking: str) -> None:
+        """More of the reply came. Returns at once; it is drawn soon."""
+        self._thinking.grow(thinking)
+        if text:
+            self._thinking.finish(is_live=True)
+            self._pending += self._stream.feed(text)
+            self.set_footnote("")
+            self._begin_drawing()
+
+    async def finish(self, turn: Turn, detail: str) -> None:
+        """The reply is over: on return it stands whole, with a note on how it ended where that matters."""
+        self._turn = turn
+        self._pending += self._stream.finish()
+        self._thinking.finish(is_live=True)
+        if self._drawing is not None:
+            self._drawing.cancel()
+            await asyncio.wait([self._drawing])
+            self._drawing = None
+        await self._draw_pending()
+        whole = neutralise(turn.text)
+        if self._body.source != whole and self.is_attached:
+            await self._body.update(whole)
+        self.set_footnote(one_line(detail) or _FOOTNOTES.get(turn.state, ""), is_error=turn.state is TurnState.FAILED)
+
+    def set_footnote(self, text: str, *, is_error: bool = False) -> None:
+        """Says something below the reply; nothing: takes the line away."""
+        self._footnote.set_class(bool(text), "-shown")
+        self._footnote.set_class(is_error, "-error")
+        self._footnote.update(Content(text))
+
+    def toggle_thinking(self) -> None:
+        """Opens or folds the thinking."""
+        self._thinking.toggle()
+
+    def _begin_drawing(self) -> None:
+        if self._drawing is None or self._drawing.done():
+            self._drawing = asyncio.create_task(self._draw_until_empty())
+
+    async def _draw_until_empty(self) -> None:
+        while self._pending and self.is_attached:
+            began_s = time.perf_counter()
+            await asyncio.shield(self._draw_pending())
+            # Resting longer than drawing took leaves the processor to the model and the keys to the user.
+            work_s = time.perf_counter() - began_s
+            await asyncio.sleep(max(_FRAME_S, _REST_PER_WORK * work_s))
+
+    async def _draw_pending(self) -> None:
+        pending, self._pending = self._pending, ""
+        try:
+            await self._body.extend(pending)
+        except MountError:
+            if self.is_attached:  # Otherwise the conversation was left meanwhile, and nobody misses the drawing.
+                raise
