@@ -68,7 +68,8 @@ class SentencePieceEncoder:
         if not has_bytes and self._unknown_id is None:
             raise VocabularyError(
                 f"The vocabulary has {len(self._byte_ids)} of the 256 byte tokens and no unknown token, so "
-                "that text with a character it lacks can't be written down: the file is damaged or was not made by a current converter."
+                "that text with a character it lacks can't be written down: the file is damaged or was not made by a "
+                "current converter."
             )
         message = _model_message(texts, scores, written_kinds, self._unknown_id, byte_fallback=has_bytes)
         self._processor = _processor(message)

@@ -52,7 +52,8 @@ END_TEXTS_OF_CONTROLS = frozenset(("</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", 
 """Texts that end a turn when the file says that they are control tokens (Gemma's `</s>` is a tag of HTML)."""
 
 _TAG_NAMES = ("think", "thinking", "reasoning", "answer", "tool", "tools", "tool_call", "tool_calls", "tool_response")
-_STRUCTURAL_TAGS = frozenset(f"<{stroke}{name}>" for stroke in ("", "/") for name in _TAG_NAMES)
+STRUCTURAL_TAGS = frozenset(f"<{stroke}{name}>" for stroke in ("", "/") for name in _TAG_NAMES)
+"""Tags of user-defined tokens that templates write, and look for in the assistant's own messages."""
 BARRED = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 """How the SentencePiece kind writes a token for one byte."""
@@ -71,7 +72,7 @@ def structural_texts(
     tags = (
         text
         for text in user_defined
-        if text in _STRUCTURAL_TAGS
+        if text in STRUCTURAL_TAGS
         or BARRED.fullmatch(text)
         or (template is not None and _BRACKETED.fullmatch(text) and text in template)
     )
@@ -135,14 +136,13 @@ class TokenFinder:
 class ControlTextGuard:
     """Marks control-token text in what a user wrote, so that it stays text when a template has put it into a prompt.
 
-    The mark is a character that occurs nowhere else.  It stands before every place of the content at which a structural
+    The mark is a character that occurs nowhere else; it is taken out again before anything is encoded.  It stands before every place of the content at which a structural
     token begins, or might begin together with what the template puts behind the content, and before the content if it
     might complete a token that the template began.  So a token found in the prompt was written by the template alone.
     """
 
-    def __init__(self, structural: frozenset[str], mark: str) -> None:
+    def __init__(self, structural: frozenset[str]) -> None:
         self.structural = structural
-        self.mark = mark
         self._finder = TokenFinder(dict.fromkeys(structural, 0))
         self._longest = max(map(len, structural), default=0)
 
@@ -158,7 +158,7 @@ class ControlTextGuard:
     def _joined(self) -> str:
         return "\0".join(self.structural)
 
-    def marked(self, content: str) -> str:
+    def marked(self, content: str, mark: str) -> str:
         """The content with its marks."""
         if not content or not self.structural:
             return content
@@ -171,7 +171,7 @@ class ControlTextGuard:
         pieces: list[str] = []
         start = 0
         for place in sorted(places):
-            pieces += (content[start:place], self.mark)
+            pieces += (content[start:place], mark)
             start = place
         return "".join((*pieces, content[start:]))
 

@@ -100,7 +100,8 @@ def _rule(metadata: Metadata, notes: list[str]) -> PreTokenizer:
     if name is None:
         problem = "The file does not say how its vocabulary cuts text into words (tokenizer.ggml.pre is missing)"
     else:
-        problem = f"The file cuts text into words by a rule that Tandem does not know (tokenizer.ggml.pre is {quoted(str(name))})"
+        rule = quoted(str(name))
+        problem = f"The file cuts text into words by a rule that Tandem does not know (tokenizer.ggml.pre is {rule})"
     notes.append(
         f"{problem}: the default rule is used, numbers, blanks and punctuation may become other tokens than in "
         "training, and answers may be worse. A newer conversion of the model, or another model, avoids that."

@@ -102,6 +102,25 @@ class Vocabulary:
             ids.append(self.eos_id)
         return ids
 
+    def encode_prompt(self, text: str | bytes, *, add_bos: bool | None = None, parse_special: bool = True) -> list[int]:
+        """The ids of a text that a model is to go on from: with one BOS if there is to be one, and no EOS.
+
+        add_bos: None does what the file asks for.  A BOS that the text itself begins with is the one.
+        """
+        ids = self.encode(text, add_special=False, parse_special=parse_special)
+        return self.with_one_bos(ids, add_bos=add_bos)
+
+    def with_one_bos(self, ids: list[int], *, add_bos: bool | None = None) -> list[int]:
+        """The ids with one BOS in front: added if it is wanted and not there, and several made one."""
+        bos_id = self.bos_id
+        if bos_id is None:
+            return ids
+        start = 0
+        while ids[start : start + 1] == [bos_id]:
+            start += 1
+        wanted = self.add_bos if add_bos is None else add_bos
+        return [bos_id, *ids[start:]] if wanted or start else ids
+
     def encode_parts(self, parts: Iterable[str | int], *, after_special: bool = True) -> list[int]:
         """The ids of stretches of plain text, in which nothing is a special token, and of tokens between them.
 
@@ -111,7 +130,7 @@ class Vocabulary:
         for part in parts:
             if isinstance(part, int):
                 ids.append(part)
-                after_special = True
+                after_special = self.is_special(part)
             elif part:
                 ids += self._encode_plain(part, after_special=after_special)
                 after_special = False

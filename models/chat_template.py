@@ -1,0 +1,259 @@
+"""A model's chat template: from messages to the text of a prompt.
+
+Owns what a message is, which templates render where, and what happens to messages that a template refuses or leaves
+out.  Does not know tokens (chat_encoding.py) or jinja2 (template_sandbox.py), which is imported with the first rendering.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from models.errors import TemplateError, quoted
+from models.gguf_values import MetadataValue
+from models.known_templates import KNOWN_GOOD
+from models.template_process import SandboxLimits, TemplateProcess
+from models.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from models.template_sandbox import Renderer
+
+_TEMPLATE_KEY = "tokenizer.chat_template"
+_VARIABLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+_KNOWN_ROLES = ("user", "assistant")
+_ROLE = re.compile(r"[\w-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One turn.  ids: the tokens that the model generated for it, if it did, with or without the one that ended it."""
+
+    role: str
+    content: str
+    ids: tuple[int, ...] | None = None
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Message:
+        """From the form that APIs use: role and content, a string or a list of text parts (joined by line breaks)."""
+        role, content = mapping.get("role"), mapping.get("content")
+        if isinstance(content, list):
+            content = "\n".join(map(_part_text, content))
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise TemplateError(
+                f"A message needs a role and a content that are text, and this one has {quoted(str(dict(mapping)))}."
+            )
+        return cls(role=role, content=content)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """A prompt's text, and sentences for the user on what was done to get it."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderOptions:
+    """What a rendering depends on besides the messages.
+
+    tools: JSON schemas.  enable_thinking: None leaves the choice to the template.  date: what the template takes for
+    now, the clock's date if None.
+    """
+
+    tools: Sequence[Mapping[str, Any]] | None = None
+    enable_thinking: bool | None = None
+    date: datetime | None = None
+
+
+class ChatTemplate:
+    """One template, compiled with the first rendering."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str], *, limits: SandboxLimits | None = None) -> None:
+        """special_tokens: `bos_token` and the like, as the template calls them."""
+        self.source = source
+        self.is_known_good = sha256(source.encode("utf-8", "surrogatepass")).hexdigest() in KNOWN_GOOD
+        self._special_tokens = dict(special_tokens)
+        self._limits = limits or SandboxLimits()
+        self._renderer: Renderer | None = None
+        self._process = None if self.is_known_good else TemplateProcess(self._limits)
+
+    @cached_property
+    def after_reply(self) -> str:
+        """What the template writes behind an answer that a question follows; nothing if it can't be found out."""
+        question, answer = (Message(role=role, content=f"tandem{role}probe") for role in _KNOWN_ROLES)
+        try:
+            text = self._text((question, answer, question), False, RenderOptions())
+        except TemplateError:
+            return ""
+        return text.partition(answer.content)[2]
+
+    def prepare(self) -> None:
+        """Starts what renders, so that the first rendering waits less.  Returns at once."""
+        if self._process is not None:
+            self._process.start()
+
+    def close(self) -> None:
+        """Ends what renders; a later rendering starts it again."""
+        if self._process is not None:
+            self._process.close()
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        enable_thinking: bool | None = None,
+        date: datetime | None = None,
+    ) -> Rendered:
+        """The prompt for these messages, as Hugging Face's renderer makes it.
+
+        A last message of the assistant is not closed: the model goes on from it.  Where the template refuses or leaves
+        out a system message, its text is put before the first user turn, and a note says so.
+
+        Raises TemplateError: the template's own words where it refuses the messages, and what is wrong where it fails.
+        """
+        options = RenderOptions(tools=tools, enable_thinking=enable_thinking, date=date)
+        return self.render_with(messages, options, add_generation_prompt=add_generation_prompt)
+
+    def render_with(
+        self, messages: Sequence[Message], options: RenderOptions, *, add_generation_prompt: bool
+    ) -> Rendered:
+        """`render`, with the options in one piece."""
+        _check(messages)
+        is_continued = messages[-1].role == "assistant"
+        turns = messages[:-1] if is_continued else messages
+        if not turns:
+            raise TemplateError("A chat can't begin with the assistant's answer: there is nothing to answer.")
+        rendered = self._with_all_messages(turns, add_generation_prompt or is_continued, options)
+        return replace(rendered, text=rendered.text + messages[-1].content) if is_continued else rendered
+
+    def _with_all_messages(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions) -> Rendered:
+        from models.template_sandbox import RefusedMessages
+
+        try:
+            text = self._text(messages, add_prompt, options)
+        except RefusedMessages as refusal:
+            if not any(message.role == "system" for message in messages):
+                raise
+            reason = f"it says: {quoted(refusal.words, limit=None)}"
+            return self._folded(messages, add_prompt, options, f"refuses the system message ({reason})")
+        lost = self._lost(messages, text, add_prompt, options)
+        if any(message.role == "system" for message in lost):
+            return self._folded(messages, add_prompt, options, "leaves the system message out")
+        return Rendered(text=text, notes=_notes_on(lost))
+
+    def _folded(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions, problem: str) -> Rendered:
+        folded = fold_system(messages)
+        text = self._text(folded, add_prompt, options)
+        lost = self._lost(folded, text, add_prompt, options)
+        note = f"The model's chat template {problem}: its text stands at the beginning of the user's turn instead."
+        return Rendered(text=text, notes=(note, *_notes_on(lost)))
+
+    def _lost(self, messages: Sequence[Message], text: str, add_prompt: bool, options: RenderOptions) -> list[Message]:
+        """Messages of which nothing is in the text.
+
+        A template may rewrite a content (drop the thinking, say), and a short content may stand in the text by chance, so
+        what is not there word for word, and all but the two roles that every template knows, is put to the test with a
+        content that is unmistakable.
+        """
+        suspects = [
+            idx
+            for idx, message in enumerate(messages)
+            if (content := message.content.strip()) and (message.role not in _KNOWN_ROLES or content not in text)
+        ]
+        if not suspects:
+            return []
+        probes = {idx: f"tandem{idx}probe" for idx in suspects}
+        asked = [replace(message, content=probes.get(idx, message.content)) for idx, message in enumerate(messages)]
+        try:
+            answer = self._text(asked, add_prompt, options)
+        except TemplateError:  # it looks into the contents: then it has seen them
+            return []
+        return [messages[idx] for idx in suspects if probes[idx] not in answer]
+
+    def _text(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions) -> str:
+        from models.template_sandbox import Renderer, RenderRequest
+
+        variables: dict[str, Any] = {
+            **self._special_tokens,
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "tools": None if options.tools is None else [dict(tool) for tool in options.tools],
+            "documents": None,
+            "add_generation_prompt": add_prompt,
+        }
+        if options.enable_thinking is not None:
+            variables["enable_thinking"] = options.enable_thinking
+        request = RenderRequest(
+            source=self.source,
+            variables=variables,
+            now=None if options.date is None else options.date.isoformat(),
+            max_characters=self._limits.max_characters,
+        )
+        if self._process is not None:
+            return self._process.render(request)
+        if self._renderer is None:
+            self._renderer = Renderer()
+        return self._renderer.render(request)
+
+
+def load_chat_template(metadata: Mapping[str, MetadataValue], vocabulary: Vocabulary) -> ChatTemplate | None:
+    """The template in a file's metadata; None if there is none, as in base models."""
+    source = metadata.get(_TEMPLATE_KEY)
+    if not isinstance(source, str) or not source.strip():
+        return None
+    special_tokens: dict[str, str] = {}
+    for role, variable in _VARIABLES.items():
+        token_id = metadata.get(f"tokenizer.ggml.{role}_token_id")
+        if isinstance(token_id, int) and 0 <= token_id < vocabulary.size:
+            special_tokens[variable] = vocabulary.token_text(token_id)
+    return ChatTemplate(source, special_tokens)
+
+
+def fold_system(messages: Sequence[Message]) -> list[Message]:
+    """The messages with each system text put before the user turn that follows it, or made a user turn of its own."""
+    folded: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "system":
+            waiting += [message.content] if message.content.strip() else []
+        elif message.role == "user" and waiting:
+            folded.append(replace(message, content="\n\n".join((*waiting, message.content))))
+            waiting = []
+        else:
+            folded.append(message)
+    if waiting and folded and folded[-1].role == "user":
+        folded[-1] = replace(folded[-1], content="\n\n".join((folded[-1].content, *waiting)))
+    elif waiting:
+        folded.append(Message(role="user", content="\n\n".join(waiting)))
+    return folded
+
+
+def _check(messages: Sequence[Message]) -> None:
+    if not messages:
+        raise TemplateError("There is no message to answer.")
+    for message in messages:
+        if not _ROLE.fullmatch(message.role):
+            raise TemplateError(
+                f"A message has the role {quoted(message.role)}, and a role is a word such as user, assistant or system."
+            )
+
+
+def _notes_on(lost: Sequence[Message]) -> tuple[str, ...]:
+    roles = dict.fromkeys(message.role for message in lost)
+    return tuple(
+        f"The model's chat template leaves out the messages of the role {quoted(role)}: the model does not see them."
+        for role in roles
+    )
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return part["text"]
+    raise TemplateError(f"Of the parts of a message only text can be read, and this one is {quoted(str(part))}.")
