@@ -20,8 +20,8 @@ from models.special_tokens import STRUCTURAL_TAGS, ControlTextGuard, structural_
 from models.vocabulary import Vocabulary
 
 NO_TEMPLATE_NOTE = (
-    "This model has no chat template (it is a base model): it is given the messages as plain text, and goes on from there "
-    "without knowing who speaks."
+    "This model has no chat template (it is a base model): it is given the messages as plain text, and goes on from "
+    "there without knowing who speaks."
 )
 _BETWEEN_PLAIN_TURNS = "\n\n"
 # Code points that are reserved for a program's own use and are no characters.
@@ -206,9 +206,7 @@ class _Prompts:
             }
             if whole == wrapped:
                 # A template that looks into the contents may have written something else around the wrapped ones.
-                if _without_blanks(self._marks.removed(rendered.text)) != _without_blanks(
-                    self._marks.removed(plain.text)
-                ):
+                if not _same_but_blanks(self._marks.removed(rendered.text), self._marks.removed(plain.text)):
                     return plain
                 return replace(rendered, text=self._joined(rendered.text, min(wrapped)))
             wrapped &= whole
@@ -295,5 +293,5 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _without_blanks(text: str) -> str:
-    return "".join(text.split())
+def _same_but_blanks(text: str, other: str) -> bool:
+    return "".join(text.split()) == "".join(other.split())

@@ -1,7 +1,8 @@
 """A model's chat template: from messages to the text of a prompt.
 
 Owns what a message is, which templates render where, and what happens to messages that a template refuses or leaves
-out.  Does not know tokens (chat_encoding.py) or jinja2 (template_sandbox.py), which is imported with the first rendering.
+out.  Does not know tokens (chat_encoding.py) or jinja2 (template_sandbox.py), which is imported with the first
+rendering.
 """
 
 from __future__ import annotations
@@ -159,9 +160,9 @@ class ChatTemplate:
     def _lost(self, messages: Sequence[Message], text: str, add_prompt: bool, options: RenderOptions) -> list[Message]:
         """Messages of which nothing is in the text.
 
-        A template may rewrite a content (drop the thinking, say), and a short content may stand in the text by chance, so
-        what is not there word for word, and all but the two roles that every template knows, is put to the test with a
-        content that is unmistakable.
+        A template may rewrite a content (drop the thinking, say), and a short content may stand in the text by chance,
+        so what is not there word for word, and all but the two roles that every template knows, is put to the test with
+        a content that is unmistakable.
         """
         suspects = [
             idx
@@ -241,7 +242,7 @@ def _check(messages: Sequence[Message]) -> None:
     for message in messages:
         if not _ROLE.fullmatch(message.role):
             raise TemplateError(
-                f"A message has the role {quoted(message.role)}, and a role is a word such as user, assistant or system."
+                f"A message has the role {quoted(message.role)}, and a role is a word such as user or system."
             )
 
 

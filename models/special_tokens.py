@@ -136,9 +136,10 @@ class TokenFinder:
 class ControlTextGuard:
     """Marks control-token text in what a user wrote, so that it stays text when a template has put it into a prompt.
 
-    The mark is a character that occurs nowhere else; it is taken out again before anything is encoded.  It stands before every place of the content at which a structural
-    token begins, or might begin together with what the template puts behind the content, and before the content if it
-    might complete a token that the template began.  So a token found in the prompt was written by the template alone.
+    The mark is a character that occurs nowhere else; it is taken out again before anything is encoded.  It stands
+    before every place of the content at which a structural token begins, or might begin together with what the template
+    puts behind the content, and before the content if that might complete a token that the template began.  So a token
+    found in the prompt was written by the template alone.
     """
 
     def __init__(self, structural: frozenset[str]) -> None:

@@ -1,7 +1,8 @@
-"""The child process in which templates that nobody has vouched for are rendered.  Run as a script, never imported there.
+"""The child process in which templates that nobody has vouched for are rendered.  Run as a script.
 
-Owns the child's limits and its side of the conversation: frames of a 4-byte length (big end first) and JSON, one request
-in, one answer out, until the input ends.  Knows the sandbox and nothing else of the program: it starts without NumPy.
+Owns the child's limits and its side of the conversation: frames of a 4-byte length (big end first) and JSON, one
+request in, one answer out, until the input ends.  Knows the sandbox and nothing else of the program: it starts without
+NumPy.
 
     python -I -S template_child.py '{"path": [...], "memory_bytes": N, "cpu_s": N}'
 """
@@ -17,7 +18,9 @@ LENGTH = struct.Struct(">I")
 # Compiling and running the template's own code; everything else that Python reports is reaching out.
 _ALLOWED_EVENTS = frozenset(("compile", "exec", "object.__getattr__", "code.__new__", "sys._getframe", "builtins.id"))
 # Makes Python load what a template needs, before the lock.
-_WARM_UP = r"{{ '\n' ~ {'a': 1.5} | tojson ~ strftime_now('%Y') ~ 'a' | title ~ [1] | random ~ 'a b' | wordwrap(1) ~ 1 | pprint }}"
+_WARM_UP = r"""
+{{- '\n' ~ {'a': 1.5} | tojson ~ strftime_now('%Y') ~ 'a' | title ~ [1] | random ~ 'a b' | wordwrap(1) ~ 1 | pprint }}
+"""
 
 
 def lock() -> None:

@@ -2,8 +2,8 @@
 
 Owns its start, its time limit and its end.  Does not know what is rendered.
 
-A thread can't stop `{{ 10 ** 10 ** 10 }}`, and no sandbox inside this process can give the memory back that it takes: so
-such a template has a process of its own, with limits set by the system, which is killed when it goes over.
+A thread can't stop a power of powers, and no sandbox inside this process can give the memory back that it takes: so such
+a template has a process of its own, with limits set by the system, which is killed when it goes over.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ class TemplateProcess:
             self._write(data, deadline)
             (length,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
             if length > 8 * self._limits.max_characters:
-                raise TemplateError(
-                    "The model's chat template was stopped: the process that renders it gave no answer."
-                )
+                raise EOFError
             return json.loads(self._read(length, deadline))
         except TimeoutError:
             self.close()

@@ -118,8 +118,8 @@ def _in_our_words(render: Callable[[], str]) -> str:
         raise
     except SecurityError as error:
         raise TemplateError(
-            f"The model's chat template reaches for what no template may have ({_clause(error)}): it was stopped, and nothing "
-            "was run."
+            f"The model's chat template reaches for what no template may have ({_clause(error)}): it was stopped, "
+            "and nothing was run."
         ) from None
     except TemplateSyntaxError as error:
         raise TemplateError(
