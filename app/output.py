@@ -75,8 +75,8 @@ class Console:
         if report.hint is not None:
             self.note(f"hint: {report.hint}")
 
-    def progress(self, title: str, unit: str = "items") -> ProgressBar:
-        """A bar on stderr for something that takes long.  unit: "bytes", or what is counted."""
+    def progress(self, title: str, unit: str = "") -> ProgressBar:
+        """A bar on stderr for something that takes long.  unit: "bytes", or what is counted, or nothing."""
         return ProgressBar(self, title, unit)
 
     def progress_line(self, text: str) -> None:
@@ -186,7 +186,7 @@ class ProgressBar:
 
     def _amount(self, count: int) -> str:
         if self._unit != "bytes":
-            return f"{count} {self._unit}"
+            return f"{count} {self._unit}".rstrip()
         from runtime.catalog import size_text
 
         return size_text(count)

@@ -47,7 +47,7 @@ def settings_path(environment: Mapping[str, str] = os.environ) -> Path:
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read both.  Raises SettingsError for a damaged file or a value of the wrong kind; unknown keys only warn."""
     path = settings_path(environment)
-    content = _read_file(path, is_required=CONFIG_VARIABLE in environment)
+    content = _read_file(path, is_required=bool(environment.get(CONFIG_VARIABLE)))
     from_file, unknown_keys = _file_preferences(content, path)
     from_environment, unknown_names = _environment_preferences(environment)
     known_keys = [option.key for option in OPTIONS]

@@ -1,0 +1,132 @@
+"""The grammar of the command line, in this process."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+import app.chat
+import app.cli
+from app.chat import ChatOptions
+from app.output import Console
+
+
+@pytest.fixture(autouse=True)
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "settings.toml").touch()
+    monkeypatch.setenv("TANDEM_CONFIG", str(tmp_path / "settings.toml"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    *arguments: str,
+    stdin: io.StringIO | None = None,
+    stdout: io.StringIO | None = None,
+) -> tuple[int, str, str]:
+    """Status, stdout and stderr of a command line."""
+    out, err = stdout or io.StringIO(), io.StringIO()
+    monkeypatch.setattr("sys.stdin", stdin or io.StringIO())
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
+    return app.cli.main(list(arguments)), out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("arguments", [(), ("chat",), ("-m", "x"), ("chat", "x", "--temp", "0")])
+def test_the_chat_without_a_terminal_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(app.chat, "run", lambda _: pytest.fail("no chat may start"))
+    for stdin, stdout in ((io.StringIO(), Terminal()), (Terminal(), io.StringIO())):
+        status, _, stderr = run(monkeypatch, *arguments, stdin=stdin, stdout=stdout)
+        assert status == 2
+        assert "The chat needs a terminal" in stderr and "tandem generate -p" in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "model"),
+    [((), "smollm2-135m"), (("-m", "x"), "x"), (("chat", "x"), "x"), (("chat", "--model", "x"), "x")],
+)
+def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], model: str) -> None:
+    asked: list[ChatOptions] = []
+    monkeypatch.setattr(app.chat, "run", lambda options: asked.append(options) or 0)
+    monkeypatch.setenv("TANDEM_MODELS_DIR", "/модели")
+    more = ("--offline", "--system", "s", "-c", "64", "--temp", "0.5", "-n", "9")
+    status, stdout, stderr = run(monkeypatch, *arguments, *more, stdin=Terminal(), stdout=Terminal())
+    assert (status, stdout, stderr) == (0, "", "")
+    (options,) = asked
+    assert (options.model, options.offline, options.system) == (model, True, "s")
+    assert options.engine.context_size == 64 and options.models_folder == Path("/модели")
+    assert options.generate.sampling.temperature == 0.5 and options.generate.max_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("generate", "-p", "x", "--ctx", "5"), "did you mean --ctx-size? Flags can't be abbreviated."),
+        (("generate", "-p", "x", "--prom", "5"), "did you mean --prompt"),
+        (("generate", "-p", "x", "--temperature", "5"), "There is no --temperature here."),
+        (("generate", "-p", "x", "-ngl", "5"), "argument -n/--predict: 'gl' is no whole number"),
+        (("generate", "-p", "x", "--json-schema", "5"), "There is no --json-schema here."),
+        (("generate", "-p", "x", "-n", "many"), "'many' is no whole number"),
+        (("generate", "-p", "x", "--temp", "hot"), "'hot' is no number"),
+        (("generate", "--prompt-ids", "1,x"), "is no list of token ids such as 1,2,3"),
+        (("generate", "-p"), "expected one argument"),
+        (("bench",), "invalid choice: 'bench'"),
+        (("models",), "ACTION"),
+        (("models", "pull"), "MODEL"),
+        (("models", "list", "x"), "There is no x here."),
+        (("doctor", "--jsn"), "did you mean --json"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_status_2(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], sentence: str
+) -> None:
+    status, stdout, stderr = run(monkeypatch, *arguments)
+    assert (status, stdout) == (2, "")
+    assert sentence in stderr
+    assert stderr.startswith("usage: tandem")
+
+
+@pytest.mark.parametrize("command", ["", "chat", "generate", "models", "models pull", "doctor"])
+def test_help_tells_every_flag_on_stdout(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    status, stdout, stderr = run(monkeypatch, *command.split(), "--help")
+    assert (status, stderr) == (0, "")
+    assert stdout.startswith("usage: tandem")
+    if command in ("chat", "generate"):
+        for flag in (
+            *("--model", "--ctx-size", "--predict", "--threads", "--batch-size", "--cache-type-k", "--cache-type-v"),
+            *("--seed", "--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty"),
+            *("--frequency-penalty", "--stop", "--activations", "--isa", "--system", "--offline"),
+        ):
+            assert f"{flag} " in stdout or f"{flag}\n" in stdout, flag
+
+
+def test_a_warning_about_the_settings_stands_on_stderr_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("tempo = 1")
+    status, stdout, stderr = run(monkeypatch, "models", "list")
+    assert status == 0
+    assert stderr.count("warning:") == 1 and "'tempo' (did you mean temp?)" in stderr
+    assert "tempo" not in stdout
+
+
+def test_a_damaged_settings_file_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("tempo")
+    status, stdout, stderr = run(monkeypatch, "models", "list")
+    assert (status, stdout) == (1, "")
+    assert stderr.startswith("tandem: The settings file") and "hint: " in stderr
+
+
+def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.models_command.list_models", interrupted)
+    assert run(monkeypatch, "models", "list")[0] == 130

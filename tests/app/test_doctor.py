@@ -1,0 +1,60 @@
+"""`tandem doctor`: complete, parseable, and without secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+from app.doctor import diagnose, run
+from app.output import Console
+
+
+def test_the_json_object_holds_what_a_bug_report_needs(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    stdout = io.StringIO()
+    assert run(tmp_path, tmp_path / "settings.toml", Console(stdout, None), as_json=True) == 0
+    value = json.loads(stdout.getvalue())
+    assert re.fullmatch(r"3\.\d+\.\d+.*", value["versions"]["python"])
+    assert {"numpy", "numba", "llvmlite", "textual"} <= set(value["versions"])
+    assert value["machine"]["allowed_cpus"] >= value["default_threads"] >= 1
+    assert value["machine"]["isa"] in ("avx512", "avxvnni", "avx2", "neon", "portable")
+    assert value["models"] == {
+        "folder": str(tmp_path),
+        "num_models": 1,
+        "size_bytes": 4,
+        "free_bytes": value["models"]["free_bytes"],
+    }
+    assert value["models"]["free_bytes"] > 0
+    assert value["settings_file_exists"] is False
+    assert value["devices"][0].startswith("cpu: ")
+
+
+def test_the_text_tells_the_same(tmp_path: Path) -> None:
+    stdout = io.StringIO()
+    run(tmp_path / "none", tmp_path / "settings.toml", Console(stdout, None), as_json=False)
+    text = stdout.getvalue()
+    assert f"models: {tmp_path / 'none'} (0, 0 bytes, " in text
+    assert f"settings: {tmp_path / 'settings.toml'} (not there)" in text
+    assert re.search(r"^  default_threads: \d+$", text, re.MULTILINE)
+    assert re.search(r"^  memory_total_bytes: [\d.]+ GB$", text, re.MULTILINE)
+
+
+def test_secrets_are_told_only_as_being_set(tmp_path: Path) -> None:
+    environment = {
+        "HF_TOKEN": "hf_secret",
+        "PIP_INDEX_URL": "https://user:secret@host/simple",
+        "HF_ENDPOINT": "http://127.0.0.1:1",
+        "TANDEM_TEMP": "0.5",
+        "PASSWORD": "secret",
+        "NO_COLOR": "1",
+    }
+    shown = diagnose(tmp_path, tmp_path / "settings.toml", environment).environment
+    assert shown == {
+        "HF_ENDPOINT": "http://127.0.0.1:1",
+        "HF_TOKEN": "(set)",
+        "NO_COLOR": "1",
+        "PIP_INDEX_URL": "(set)",
+        "TANDEM_TEMP": "0.5",
+    }
