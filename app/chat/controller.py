@@ -51,6 +51,7 @@ class ChatController:
         self._figures = StatusFigures()
         self._is_loading = True
         self._load_error = ""
+        self._told_notes: set[str] = set()
         self.facts: ModelFacts | None = None
         self.conversation = Conversation(system=system)
 
@@ -240,7 +241,7 @@ class ChatController:
                 self._show_status(activity="window full", used_tokens=event.used_tokens)
             case events.ReplyEnded():
                 if event.end.reason is EndReason.WINDOW and not reply.is_stopping:
-                    self._ask(reply)
+                    self._ask(reply, is_full=True)
                 else:
                     self._end_reply(event.end)
 
@@ -293,12 +294,14 @@ class ChatController:
         if facts is not None:
             self._ask(self._reply)
 
-    def _ask(self, reply: ActiveReply) -> None:
+    def _ask(self, reply: ActiveReply, *, is_full: bool = False) -> None:
         """Asks the engine for the reply, or for more of it where some of it stands already."""
         assert self.facts is not None, "nobody asks before the model is loaded"
         reply.answered_by(self.facts)
         shown = replace(self.conversation, turns=self.conversation.turns[:-1])
-        self._engine.ask(ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids))
+        self._engine.ask(
+            ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids, is_full=is_full)
+        )
         self._show_status(activity="reading", tokens_per_s=None, ttft_s=None, reused_tokens=None)
 
     def _end_reply(self, end: ReplyEnd) -> None:
@@ -309,7 +312,9 @@ class ChatController:
         self._keep(turn)
         self._view.end_reply(turn, end.error)
         for note in end.notes:
-            self._view.show_note(note)
+            if note not in self._told_notes:
+                self._told_notes.add(note)
+                self._view.show_note(note)
         figures = end.figures
         if figures.prompt_tokens:
             self._show_status(

@@ -120,7 +120,10 @@ class ChatEngine(Protocol):
     def reply(
         self, turns: Sequence[PromptTurn], *, begun: Sequence[int] = (), on_prefill: PrefillProgress | None = None
     ) -> ReplyStream:
-        """Begins a reply, or goes on with one that begins with the token ids `begun`. Raises EngineFault."""
+        """Begins a reply, or goes on with one that begins with the token ids `begun`. Raises EngineFault.
+
+        The prefill progress may be called from a thread of the engine's own.
+        """
         ...
 
     def close(self) -> None: ...
@@ -139,6 +142,12 @@ class LoadCancelled(Exception):
     """Raised from a progress callback when the chat is left while a model loads."""
 
 
+class LeaveSignal(Protocol):
+    """Tells a load that nobody waits for it any more; a `threading.Event` is one."""
+
+    def is_set(self) -> bool: ...
+
+
 LoadProgress = Callable[[LoadStep], None]
-EngineLoader = Callable[[LoadProgress], ChatEngine]
+EngineLoader = Callable[[LoadProgress, LeaveSignal], ChatEngine]
 """Loads a model, reporting steps; what the progress callback raises ends the load. Raises EngineFault."""

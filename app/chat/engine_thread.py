@@ -44,12 +44,13 @@ _ROOMY_SHARE = 0.6
 class ReplyRequest:
     """Asks for the reply `turn_id` to the conversation (which ends with the question), or for more of it.
 
-    `begun` are the ids of what stands already.
+    `begun` are the ids of what stands already. `is_full`: the window is known to be full, so the user is asked first.
     """
 
     turn_id: str
     conversation: Conversation
     begun: tuple[int, ...] = ()
+    is_full: bool = False
 
 
 class EngineThread:
@@ -93,7 +94,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            engine = self._loader(self._report_load)
+            engine = self._loader(self._report_load, self._leaving)
         except LoadCancelled:
             return
         except EngineFault as fault:
@@ -130,7 +131,7 @@ class EngineThread:
         facts = engine.facts
         turns = prompt_turns(request.conversation, facts.vocabulary)
         prompt_tokens = engine.prompt_size(turns) + len(request.begun)
-        if prompt_tokens + _least_room(facts.context_size) > facts.context_size:
+        if request.is_full or prompt_tokens + _least_room(facts.context_size) > facts.context_size:
             self._mailbox.post(self._full_window(engine, request, prompt_tokens))
             return None
         turn_id = request.turn_id

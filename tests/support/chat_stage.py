@@ -19,6 +19,7 @@ from app.chat.app import ChatApp, ChatSetting
 from app.chat.engine_port import (
     ChatEngine,
     EndReason,
+    LeaveSignal,
     LoadProgress,
     LoadStep,
     ModelFacts,
@@ -122,7 +123,7 @@ class FakeEngine:
     load_gate: threading.Event | None = None
     load_error: Exception | None = None
 
-    def load(self, progress: LoadProgress) -> ChatEngine:
+    def load(self, progress: LoadProgress, leaving: LeaveSignal) -> ChatEngine:
         """The loader that the chat is given."""
         for step in self.load_steps:
             progress(step)

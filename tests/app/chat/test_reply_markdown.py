@@ -5,6 +5,7 @@ import random
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Label
 from textual.widgets._markdown import MarkdownBlock, MarkdownBullet
@@ -132,11 +133,18 @@ def pieces(rng: random.Random, text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
+def label_text(label: Label) -> tuple[str, object]:
+    """A label's text and colours."""
+    content = label.content
+    assert isinstance(content, Content)
+    return content.plain, content.spans
+
+
 def standing(widget: Widget) -> list[object]:
     """What a tree of blocks shows: kinds, texts and styles, in order."""
     shown: list[object] = [type(widget).__name__]
     if isinstance(widget, CodeFence):
-        shown += [widget.classes, *[(str(label.content), label.content.spans) for label in widget.query(Label)]]
+        shown += [widget.classes, *[label_text(label) for label in widget.query(Label)]]
     elif isinstance(widget, TableGrid):
         shown += [widget.cells]
     elif isinstance(widget, MarkdownBullet):

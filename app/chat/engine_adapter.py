@@ -1,0 +1,205 @@
+"""The real engine behind the chat's port.
+
+Owns the translation between what the chat asks and what the runtime offers: messages, figures, faults as sentences.
+Knows nothing of the screen; the runtime is imported when a model is loaded, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.chat.engine_port import (
+    ChatEngine,
+    EndReason,
+    EngineFault,
+    EngineLoader,
+    LeaveSignal,
+    LoadCancelled,
+    LoadProgress,
+    LoadStep,
+    ModelFacts,
+    PrefillProgress,
+    PromptTurn,
+    ReplyEnd,
+    ReplyFigures,
+    ReplyPiece,
+    ReplyStream,
+    Role,
+)
+from app.errors import report_of
+
+if TYPE_CHECKING:
+    from runtime import Engine, EngineOptions, GenerateOptions, Generation, Message
+    from runtime.thinking import Segment, ThinkingSplitter
+
+_END_REASONS = {
+    "stop": EndReason.STOP,
+    "length": EndReason.LENGTH,
+    "cancelled": EndReason.CANCELLED,
+    "context": EndReason.WINDOW,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """Which model, from where, loaded and asked how."""
+
+    model: str
+    folder: Path
+    offline: bool
+    engine: EngineOptions
+    generate: GenerateOptions
+
+
+def loader_of(choice: ModelChoice) -> EngineLoader:
+    """What loads this model when the chat asks for it."""
+
+    def load(progress: LoadProgress, leaving: LeaveSignal) -> ChatEngine:
+        try:
+            return _load(choice, progress, leaving)
+        except LoadCancelled:
+            raise
+        except Exception as fault:
+            if leaving.is_set():
+                raise LoadCancelled from fault
+            raise _fault_of(fault) from fault
+
+    return load
+
+
+def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> ChatEngine:
+    from runtime.catalog import resolve_model
+
+    def report_download(done: int, total: int) -> None:
+        progress(LoadStep(title=f"Downloading {choice.model}", done=done, total=total, unit="bytes"))
+
+    def report_stage(stage: str, done: int, total: int) -> None:
+        progress(LoadStep(title=stage, done=done, total=total))
+
+    path = resolve_model(
+        choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
+    )
+    progress(LoadStep(title="Starting the engine"))
+    from runtime import Engine
+
+    engine = Engine.load(path, choice.engine, progress=report_stage)
+    return RuntimeEngine(engine, choice.generate, choice.model)
+
+
+def _fault_of(fault: Exception) -> EngineFault:
+    report = report_of(fault)
+    return EngineFault(report.message, report.hint or "")
+
+
+class RuntimeEngine:
+    """A loaded engine as the chat wants it."""
+
+    def __init__(self, engine: Engine, options: GenerateOptions, asked_for: str) -> None:
+        self._engine = engine
+        self._options = options
+        self.facts = _facts_of(engine, asked_for)
+
+    def prompt_size(self, turns: Sequence[PromptTurn]) -> int:
+        """The tokens of the prompt, also of one that is longer than the window."""
+        try:
+            return self._engine.count_tokens(_messages_of(turns), self._options)
+        except Exception as fault:
+            raise _fault_of(fault) from fault
+
+    def reply(
+        self, turns: Sequence[PromptTurn], *, begun: Sequence[int] = (), on_prefill: PrefillProgress | None = None
+    ) -> ReplyStream:
+        """Begins a reply, or goes on with one: the runtime goes on from a last message of the model's own."""
+        engine = self._engine
+        begun_text = engine.vocabulary.decode(list(begun)) if begun else ""
+        opening = [PromptTurn(role=Role.ASSISTANT, text=begun_text, ids=tuple(begun))] if begun else []
+        options = replace(self._options, on_prefill=on_prefill)
+        try:
+            generation = engine.generate(_messages_of([*turns, *opening]), options)
+        except Exception as fault:
+            raise _fault_of(fault) from fault
+        return _Stream(generation, begun_text, tells_notes=self.facts.has_chat_template)
+
+    def close(self) -> None:
+        """Gives everything back."""
+        self._engine.close()
+
+
+class _Stream:
+    """A generation as a stream of answer and thinking."""
+
+    def __init__(self, generation: Generation, begun_text: str, *, tells_notes: bool) -> None:
+        from runtime.thinking import ThinkingSplitter
+
+        self._generation = generation
+        self._tells_notes = tells_notes  # Of a base model there is one, which the chat has said already.
+        self._splitter: ThinkingSplitter = ThinkingSplitter(starts_inside=generation.starts_in_thinking)
+        self._splitter.push(begun_text)
+
+    def __iter__(self) -> Iterator[ReplyPiece]:
+        try:
+            for chunk in self._generation:
+                yield _piece_of(self._splitter.push(chunk.text), chunk.token_ids)
+        except Exception as fault:
+            raise _fault_of(fault) from fault
+        yield _piece_of(self._splitter.finish(), ())
+
+    def cancel(self) -> None:
+        self._generation.cancel()
+
+    @property
+    def end(self) -> ReplyEnd:
+        completion = self._generation.result
+        timings = completion.timings
+        figures = ReplyFigures(
+            prompt_tokens=timings.prompt_tokens,
+            reused_tokens=timings.reused_tokens,
+            reply_tokens=timings.output_tokens,
+            ttft_s=timings.ttft_s or 0.0,
+            tokens_per_s=timings.decode_tokens_per_s or 0.0,
+        )
+        notes = completion.notes if self._tells_notes else ()
+        return ReplyEnd(reason=_END_REASONS[completion.finish_reason], figures=figures, notes=notes)
+
+
+def _piece_of(segments: Sequence[Segment], token_ids: tuple[int, ...]) -> ReplyPiece:
+    return ReplyPiece(
+        text="".join(segment.text for segment in segments if segment.kind == "answer"),
+        thinking="".join(segment.text for segment in segments if segment.kind == "thinking"),
+        token_ids=token_ids,
+    )
+
+
+def _messages_of(turns: Sequence[PromptTurn]) -> list[Message]:
+    from runtime import Message
+
+    return [Message(role=str(turn.role), content=turn.text, ids=turn.ids) for turn in turns]
+
+
+def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
+    description = engine.description
+    words = [
+        description.architecture,
+        _count(description.num_parameters),
+        *description.formats[:1],
+        f"window {description.context_size:,}",
+    ]
+    is_path = "/" in asked_for or asked_for.endswith(".gguf")
+    return ModelFacts(
+        name=description.path.stem if is_path else asked_for,
+        description=" · ".join(words),
+        context_size=description.context_size,
+        vocabulary=engine.vocabulary.fingerprint,
+        has_chat_template=engine.chat_template is not None,
+        notes=tuple(engine.notes),
+    )
+
+
+def _count(number: int) -> str:
+    """A number of parameters as models are named: 135M, 1.5B."""
+    if number >= 10**9:
+        return f"{number / 10**9:.1f}B"
+    return f"{number / 10**6:.0f}M"
