@@ -43,8 +43,17 @@ def load_engine(path: Path, options: EngineOptions, console: Console, *, verbose
     with LoadingBars(console) as bars:
         engine = Engine.load(path, options, progress=bars)
     if verbose:
-        console.note(f"{engine.description.name or path.name}: {engine.memory}")
+        console.note(_described(engine))
     return engine
+
+
+def _described(engine: Engine) -> str:
+    """What was loaded and what memory it took, in one line."""
+    loaded = engine.description
+    return (
+        f"{loaded.name}: {loaded.architecture}, {loaded.num_parameters / 1e6:.0f} million parameters, context "
+        f"{loaded.context_size}, {loaded.threads} threads; {engine.memory}"
+    )
 
 
 class LoadingBars:

@@ -23,6 +23,7 @@ from runtime.catalog import (
     remove,
     resolve_model,
     size_text,
+    why_not_runnable,
 )
 
 Row = tuple[str, str, str]
@@ -64,6 +65,8 @@ def pull_model(name: str, folder: Path, console: Console) -> int:
     if was_present and entry is not None:
         checked = ", its SHA-256 is right" if entry.sha256 else ""
         console.note(f"{entry.name} is here{checked}.")
+    if entry is not None and (reason := why_not_runnable(entry)) is not None:
+        console.note(f"note: {reason}.")
     console.text(f"{path}\n")
     return EXIT_SUCCESS
 
@@ -72,7 +75,11 @@ def show_model(name: str, folder: Path, console: Console) -> int:
     """Show what the catalog and the file say; fetches nothing."""
     entry = CATALOG.get(name.lower())
     if entry is not None and local_path(entry, folder) is None:
-        rows = [*_entry_rows(entry), ("on this disk", f"no (tandem models pull {entry.name})")]
+        rows = [
+            *_entry_rows(entry),
+            ("on this disk", f"no (tandem models pull {entry.name})"),
+            *([("can't be run", reason)] if (reason := why_not_runnable(entry)) else []),
+        ]
     else:
         path = resolve_model(name, folder=folder, offline=True)
         rows = [*(_entry_rows(entry) if entry else []), *_file_rows(path)]
@@ -134,4 +141,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 
 def _title(entry: CatalogEntry | None) -> str:
-    return f"{entry.title} ({entry.licence})" if entry else ""
+    if entry is None:
+        return ""
+    mark = ", not run by this version" if why_not_runnable(entry) else ""
+    return f"{entry.title} ({entry.licence}){mark}"

@@ -50,7 +50,9 @@ def resolve_model(
         present = local_path(entry, folder)
         if present is None:
             _refuse_when_offline(entry.name, offline)
-            _refuse_what_cannot_run(entry)
+            if (reason := why_not_runnable(entry)) is not None:
+                # Gigabytes are not fetched for a model that could not be loaded then.
+                raise ArchitectureError(f"{reason}; `tandem models pull {entry.name}` fetches it all the same.")
             present = fetch(entry, folder, progress, cancel)
         return present
     path = _existing_path(text, folder)
@@ -98,6 +100,18 @@ def fetch(
             except DownloadError as error:
                 refusals.append(str(error))
     raise DownloadError(" ".join(refusals))
+
+
+def why_not_runnable(entry: CatalogEntry) -> str | None:
+    """Why this version can't run a catalog model, or None when it can."""
+    from models.architectures import ARCHITECTURES
+
+    if entry.architecture in ARCHITECTURES:
+        return None
+    return (
+        f"{entry.name} has the architecture {entry.architecture}, which this version can't run (it runs "
+        f"{', '.join(ARCHITECTURES)})"
+    )
 
 
 def fetch_reference(
@@ -209,17 +223,6 @@ def _refuse_when_offline(text: str, offline: bool) -> None:
         raise DownloadError(
             f"{text} is not in the models folder, and downloads are off (--offline or HF_HUB_OFFLINE): run "
             f"`tandem models pull {text}` where there is a network."
-        )
-
-
-def _refuse_what_cannot_run(entry: CatalogEntry) -> None:
-    """Gigabytes are not fetched for a model that could not be loaded then."""
-    from models.architectures import ARCHITECTURES
-
-    if entry.architecture not in ARCHITECTURES:
-        raise ArchitectureError(
-            f"{entry.name} has the architecture {entry.architecture}, which this version can't run (it runs "
-            f"{', '.join(ARCHITECTURES)}); `tandem models pull {entry.name}` fetches it all the same."
         )
 
 

@@ -135,7 +135,8 @@ def _pip_download(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
+            # Safe path: no module of the folder we happen to be in is taken for pip's.
+            env={**os.environ, "TMPDIR": str(temporary), "PYTHONSAFEPATH": "1"},
         )
         try:
             while process.poll() is None:

@@ -6,7 +6,7 @@ Owns nothing: it passes names on.  Does not know engines; importing it loads nei
 from __future__ import annotations
 
 from models.catalog import CATALOG, DEFAULT_MODEL, CatalogEntry, HubSource, WheelSource
-from models.downloads import fetch, fetch_reference, resolve_model
+from models.downloads import fetch, fetch_reference, resolve_model, why_not_runnable
 from models.errors import ArchitectureError, DownloadError, ModelError, escaped, quoted
 from models.hub_names import HubReference, parse_reference, quantisation_of
 from models.local_models import (
@@ -48,4 +48,5 @@ __all__ = [
     "remove",
     "resolve_model",
     "size_text",
+    "why_not_runnable",
 ]
