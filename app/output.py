@@ -18,6 +18,8 @@ from typing import TextIO
 from app.errors import OutputClosedError, Report
 
 _BAR_WIDTH = 24
+_LEAST_BAR_WIDTH = 6
+_USUAL_COLUMNS = 80
 _REDRAW_S = 0.1
 _SHOW_AFTER_S = 0.3
 _FIRST_LINE_AFTER_S = 2.0
@@ -82,8 +84,7 @@ class Console:
     def progress_line(self, text: str) -> None:
         """Draw the text over the progress line on the terminal that stderr is."""
         with self._lock:
-            width = self._columns()
-            text = shown(text)[: width - 1]
+            text = shown(text)[: self.columns() - 1]
             self._say(f"\r{text.ljust(self._line_width)}")
             self._line_width = len(text)
 
@@ -96,6 +97,14 @@ class Console:
     def is_stderr_terminal(self) -> bool:
         """Whether a progress line can be redrawn."""
         return _is_terminal(self._stderr)
+
+    def columns(self) -> int:
+        """How wide the terminal is that stderr is."""
+        try:
+            columns = os.get_terminal_size(self._stderr.fileno() if self._stderr else 2).columns
+        except (OSError, ValueError):
+            columns = 0
+        return columns or _USUAL_COLUMNS
 
     def _clear_line(self) -> None:
         if self._line_width:
@@ -110,12 +119,6 @@ class Console:
             self._stderr.flush()
         except (OSError, ValueError):
             self._stderr = None  # nobody listens: the work goes on
-
-    def _columns(self) -> int:
-        try:
-            return max(20, os.get_terminal_size(self._stderr.fileno() if self._stderr else 2).columns)
-        except (OSError, ValueError):
-            return 80
 
 
 class ProgressBar:
@@ -175,9 +178,11 @@ class ProgressBar:
         rate = self._rate(done, now_s)
         if total <= 0:
             return f"{self._title}  {self._amount(done)}{rate}"
-        filled = min(_BAR_WIDTH, done * _BAR_WIDTH // total)
-        bar = "#" * filled + "." * (_BAR_WIDTH - filled)
-        return f"{self._title}  [{bar}] {_percent(done, total)}  {self._amount(done)} of {self._amount(total)}{rate}"
+        figures = f"{_percent(done, total)}  {self._amount(done)} of {self._amount(total)}{rate}"
+        room = self._console.columns() - len(self._title) - len(figures) - len("  [] ") - 1
+        width = min(_BAR_WIDTH, max(_LEAST_BAR_WIDTH, room))
+        filled = min(width, done * width // total)
+        return f"{self._title}  [{'#' * filled}{'.' * (width - filled)}] {figures}"
 
     def _line(self, done: int, total: int) -> str:
         if total <= 0:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ class FakeFile:
 
     published_sha256: what the listing says (None: the file is not in LFS).  break_after: how many bytes each of the
     next answers sends before the connection is cut.  redirect_to: the base address that requests are sent on to.
+    pace: after every so many bytes nothing comes for so many seconds.
     """
 
     content: bytes
@@ -32,6 +34,7 @@ class FakeFile:
     statuses: list[int] = field(default_factory=list)  # the next answers are these, without content
     ignores_ranges: bool = False
     redirect_to: str | None = None
+    pace: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
         if file.break_after:
             self.wfile.write(body[: file.break_after.pop(0)])
             self.close_connection = True
+        elif file.pace:
+            count, pause_s = file.pace
+            for start in range(0, len(body), count):
+                self.wfile.write(body[start : start + count])
+                time.sleep(pause_s)
         else:
             self.wfile.write(body)
 
