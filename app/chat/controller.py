@@ -299,9 +299,7 @@ class ChatController:
         assert self.facts is not None, "nobody asks before the model is loaded"
         reply.answered_by(self.facts)
         shown = replace(self.conversation, turns=self.conversation.turns[:-1])
-        self._engine.ask(
-            ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids, is_full=is_full)
-        )
+        self._engine.ask(ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids, is_full=is_full))
         self._show_status(activity="reading", tokens_per_s=None, ttft_s=None, reused_tokens=None)
 
     def _end_reply(self, end: ReplyEnd) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -25,6 +26,18 @@ _KEYS = (
     ("Ctrl+C", "copy what is selected, else leave"),
     ("Ctrl+Q", "leave; nothing is lost"),
 )
+_FRAME_WIDTH = 10
+
+
+def keys_text(width: int) -> str:
+    """The keys and what they do, in two columns of at most `width` together."""
+    indent = " " * (max(len(key) for key, _ in _KEYS) + 2)
+    return "\n".join(
+        textwrap.fill(
+            meaning, width=max(width, 2 * len(indent)), initial_indent=f"{key:<{len(indent)}}", subsequent_indent=indent
+        )
+        for key, meaning in _KEYS
+    )
 
 
 class KeysScreen(ModalScreen[None]):
@@ -37,8 +50,7 @@ class KeysScreen(ModalScreen[None]):
         with VerticalScroll() as frame:
             frame.border_title = "Keys"
             frame.border_subtitle = "Esc back"
-            width = max(len(key) for key, _ in _KEYS)
-            yield Static(Content("\n".join(f"{key:<{width}}  {meaning}" for key, meaning in _KEYS)))
+            yield Static(Content(keys_text(self.app.size.width - _FRAME_WIDTH)))
 
     def action_leave(self) -> None:
         """Goes back."""

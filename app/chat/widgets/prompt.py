@@ -5,6 +5,7 @@ Owns the keys of writing and sending. Posts what was sent; does not know to whom
 
 from __future__ import annotations
 
+import unicodedata
 from typing import ClassVar
 
 from textual import events
@@ -47,6 +48,11 @@ class Prompt(TextArea):
                 self.action_submit()
             else:
                 self.action_newline()
+        elif event.character is not None and unicodedata.category(event.character[-1:] or " ") == "Cf":
+            # Joiners and the like are no keys for the text area, but emoji and several scripts need them.
+            event.prevent_default()
+            event.stop()
+            self.insert_text(neutralise(event.character))
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

@@ -1,0 +1,173 @@
+"""What is typed, pasted and called back in the chat's input."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from chat_stage import FakeEngine, Stage, chat, says
+from hypothesis import given
+from hypothesis import strategies as st
+from textual import events
+
+from app.chat.prompt_history import PromptHistory
+from app.chat.widgets.prompt import Prompt
+
+
+def prompt_of(stage: Stage) -> Prompt:
+    return stage.app.screen.query_one(Prompt)
+
+
+async def paste(stage: Stage, text: str) -> None:
+    prompt_of(stage).post_message(events.Paste(text))
+    await stage.pilot.pause()
+
+
+@pytest.mark.parametrize("key", ["shift+enter", "ctrl+j", "alt+enter"])
+async def test_lines_are_written_and_sent_as_one_message(tmp_path: Path, key: str) -> None:
+    engine = FakeEngine()
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        assert prompt_of(stage).size.height == 1
+        await stage.pilot.press("a", key, "b", key, "c")
+        await stage.pilot.pause()
+        assert prompt_of(stage).size.height == 3
+        assert engine.asked == []
+        await stage.pilot.press("enter")
+        await stage.until(lambda: engine.asked)
+        assert prompt_of(stage).text == ""
+    assert engine.asked[0][-1].text == "a\nb\nc"
+
+
+async def test_the_input_grows_only_so_far(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db", size=(40, 20)) as stage:
+        await stage.until_idle()
+        await paste(stage, "\n".join(map(str, range(100))))
+        assert prompt_of(stage).outer_size.height == 8
+        await stage.until_shown("99", "tiny-1m")
+
+
+async def test_pasting_many_lines_sends_nothing(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await stage.pilot.press("x")
+        await paste(stage, "one\r\ntwo\rthree\n\nfive\n")
+        assert prompt_of(stage).text == "xone\ntwo\nthree\n\nfive\n"
+        assert stage.app.controller.conversation.turns == ()
+        await stage.pilot.press("enter")
+        await stage.until(lambda: engine.asked)
+    assert engine.asked[0][-1].text == "xone\ntwo\nthree\n\nfive\n"
+
+
+async def test_escape_sequences_that_are_pasted_become_text(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await paste(stage, "a\x1b[2J\x07\x9bb [/]")
+        assert prompt_of(stage).text == "a␛[2J␇\ufffdb [/]"
+        await stage.until_shown("a␛[2J␇\ufffdb [/]")
+
+
+async def test_a_paste_of_many_thousand_lines(tmp_path: Path) -> None:
+    text = "\n".join(f"line {number} [/]" for number in range(5000))
+    engine = FakeEngine()
+    engine.facts = type(engine.facts)(name="t", description="", context_size=10**6, vocabulary="w")
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await paste(stage, text)
+        await stage.pilot.press("enter")
+        await stage.until_idle()
+        await stage.until_shown("… and 4,940 more lines", "Fine.")
+    assert engine.asked[0][-1].text == text
+
+
+@pytest.mark.parametrize("text", ["你好，世界", "日本語の文", "한국어", "naïve — ‘x’", "👩‍👩‍👧 é"])
+async def test_what_an_input_method_commits_arrives_as_it_is(tmp_path: Path, text: str) -> None:
+    engine = FakeEngine()
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        # A terminal hands over what an input method commits as the keys of its characters, all at once.
+        for char in text:
+            stage.app.post_message(events.Key(key=char, character=char))
+        await stage.until(lambda: prompt_of(stage).text == text, text)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: engine.asked)
+    assert engine.asked[0][-1].text == text
+
+
+async def test_nothing_is_sent_that_is_nothing(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await stage.pilot.press("enter", "space", "ctrl+j", "enter")
+        await stage.pilot.pause()
+        assert stage.app.controller.conversation.turns == ()
+
+
+async def test_earlier_prompts_come_back_by_the_arrows(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.ask("first\nof two lines")
+        await stage.ask("second")
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.ask("third")
+        await stage.pilot.press("d", "r", "a", "f", "t")
+        shown: list[str] = []
+        for key in ["up", "up", "up", "up", "up", "down", "down", "down", "down"]:
+            await stage.pilot.press(key)
+            await stage.pilot.pause()
+            shown.append(prompt_of(stage).text)
+    two_lines = "first\nof two lines"
+    # In two lines, an arrow moves the cursor before it leaves for another prompt.
+    assert shown == ["third", "second", two_lines, two_lines, two_lines, two_lines, "second", "third", "draft"]
+
+
+async def test_a_prompt_that_was_called_back_and_changed_is_a_draft(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.ask("one")
+        await stage.ask("two")
+        await stage.pilot.press("up", "!")
+        await stage.pilot.pause()
+        assert prompt_of(stage).text == "two!"
+        await stage.pilot.press("up")
+        await stage.pilot.pause()
+        assert prompt_of(stage).text == "two"
+        await stage.pilot.press("down")
+        await stage.pilot.pause()
+        assert prompt_of(stage).text == "two!"
+
+
+async def test_keys_are_echoed_while_a_prompt_is_read(tmp_path: Path) -> None:
+    gate = threading.Event()
+    engine = FakeEngine(scripts=[says("late", prefill_gate=gate)])
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.send("question")
+        await stage.until_shown("reading")
+        await stage.pilot.press("n", "e", "x", "t")
+        await stage.until_shown("│ next", "reading")
+        gate.set()
+        await stage.until_idle()
+        await stage.until_shown("late", "│ next")
+
+
+async def test_the_keys_are_told(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db", size=(40, 20)) as stage:
+        await stage.until_idle()
+        await stage.pilot.press("f1")
+        await stage.until_shown("│ Ctrl+N      new conversation", "Enter       send")
+        await stage.pilot.press("end")
+        await stage.until_shown("│ Ctrl+Q      leave;")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: "Ctrl+Q" not in stage.text())
+
+
+@given(st.lists(st.sampled_from(["earlier", "later"]), max_size=20), st.lists(st.text(min_size=1), max_size=5))
+def test_walking_through_prompts_always_comes_back_to_the_draft(steps: list[str], prompts: list[str]) -> None:
+    history = PromptHistory()
+    history.set_prompts(prompts)
+    shown, place = "draft", len(prompts)
+    for step in steps:
+        found = history.earlier(shown) if step == "earlier" else history.later()
+        place = max(0, place - 1) if step == "earlier" else min(len(prompts), place + 1)
+        shown = found if found is not None else shown
+        assert shown == [*prompts, "draft"][place]
+    while (found := history.later()) is not None:
+        shown = found
+    assert shown == "draft"

@@ -1,0 +1,111 @@
+"""A conversation that outgrows the model's window: the user chooses, the system prompt stays."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from chat_stage import FakeEngine, Stage, chat, says
+
+from app.chat.conversation import Conversation, Turn, TurnState, prompt_turns
+from app.chat.engine_port import EndReason, Role
+
+WINDOW = 80
+ROOM = WINDOW // 8
+
+
+def engine_with(*scripts: object) -> FakeEngine:
+    """An engine with a small window."""
+    return FakeEngine(scripts=list(scripts), facts=replace(FakeEngine().facts, context_size=WINDOW))  # type: ignore[arg-type]
+
+
+async def fill(stage: Stage, num_pairs: int) -> None:
+    """Pairs of 12 tokens each."""
+    for number in range(num_pairs):
+        await stage.ask(f"question {number} " + "q " * 8)
+
+
+async def test_dropping_the_oldest_turns_keeps_the_system_prompt(tmp_path: Path) -> None:
+    engine = engine_with()
+    async with chat(engine, tmp_path / "chat.db", system="Be kind.", size=(100, 30)) as stage:
+        await fill(stage, 5)
+        num_asked = len(engine.asked)
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("The window is full: 79 of 80 tokens.", "Go on without the oldest 6 turns")
+        await stage.until_shown("frees 39 tokens", "Stop here (Esc)", "window full")
+        assert len(engine.asked) == num_asked
+        await stage.pilot.press("enter")
+        await stage.until_idle()
+        await stage.until_shown("─── the model sees what follows ───")
+        assert "The window is full" not in stage.text()
+        texts = [turn.text.split(" q")[0] for turn in engine.asked[-1]]
+        assert texts == ["Be kind.", "question 3", "Fine.", "question 4", "Fine.", "question 5"]
+        await stage.ask("and")
+        assert [turn.text.split(" q")[0] for turn in engine.asked[-1]] == [*texts, "Fine.", "and"]
+    async with chat(engine, tmp_path / "chat.db", continues_last=True, size=(100, 60)) as stage:
+        await stage.until_shown("question 0", "─── the model sees what follows ───")
+        await stage.ask("still")
+    assert [turn.text.split(" q")[0] for turn in engine.asked[-1]][:2] == ["Be kind.", "question 3"]
+
+
+async def test_leaving_it_at_that(tmp_path: Path) -> None:
+    engine = engine_with()
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await fill(stage, 5)
+        await stage.send("question 5 " + "q " * 12)
+        await stage.until_shown("Go on without the oldest")
+        await stage.pilot.press("escape")
+        await stage.until_idle()
+        await stage.until_shown("ended because the window is full")
+        assert stage.app.controller.conversation.turns[-1].state is TurnState.WINDOW
+        await stage.pilot.press("k")
+        await stage.until_shown("│ k")
+
+
+async def test_a_message_that_no_window_holds(tmp_path: Path) -> None:
+    engine = engine_with()
+    async with chat(engine, tmp_path / "chat.db", system="Be kind.") as stage:
+        await stage.until_idle()
+        await stage.send("q " * 200)
+        await stage.until_shown("204 of 80 tokens", "start with a larger window: -c SIZE.", "Stop here (Esc)")
+        assert "Go on without" not in stage.text()
+        await stage.pilot.press("enter")
+        await stage.until_idle()
+    assert engine.asked == []
+
+
+async def test_a_window_that_fills_up_during_a_reply(tmp_path: Path) -> None:
+    engine = engine_with()
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
+        await fill(stage, 4)
+        engine.scripts = [says("one two ", end=EndReason.WINDOW), says("three four")]
+        await stage.send("question 4 " + "q " * 8)
+        await stage.until_shown("one two", "Go on without the oldest")
+        await stage.pilot.press("enter")
+        await stage.until_idle()
+        await stage.until_shown("one two three four")
+        assert stage.app.controller.conversation.turns[-1].text == "one two three four"
+        assert stage.app.controller.conversation.turns[-1].state is TurnState.FINISHED
+    assert engine.begun[-1] == (100, 101, 102)
+    assert engine.asked[-1][-1].text.startswith("question 4")
+    assert engine.asked[-1][0].text.startswith("question ")
+    assert not engine.asked[-1][0].text.startswith("question 0")
+
+
+async def test_the_question_stands_at_forty_columns(tmp_path: Path) -> None:
+    async with chat(engine_with(), tmp_path / "chat.db", size=(40, 20)) as stage:
+        await fill(stage, 5)
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("The window is full", "Go on without", "Stop here (Esc)")
+
+
+def test_the_prompt_holds_the_system_text_and_the_turns_of_the_window() -> None:
+    conversation = Conversation(system="S")
+    for text in ("a", "b", "c"):
+        question = Turn(role=Role.USER, text=text, parent=conversation.leaf)
+        conversation = conversation.with_turn(question)
+        answer = Turn(role=Role.ASSISTANT, text=text.upper(), ids=(1,), vocabulary="v", parent=question.id)
+        conversation = conversation.with_turn(answer)
+    seen = replace(conversation, window_start=conversation.turns[2].id)
+    assert [turn.text for turn in prompt_turns(seen, "v")] == ["S", "b", "B", "c", "C"]
+    assert [turn.text for turn in prompt_turns(replace(conversation, system="", window_start="lost"), "v")][0] == "a"
+    assert [turn.ids for turn in prompt_turns(seen, "v")] == [None, None, (1,), None, (1,)]
+    assert [turn.ids for turn in prompt_turns(seen, "another")] == [None] * 5
