@@ -16,7 +16,8 @@ from itertools import pairwise
 from models.errors import FileError, TensorError, quoted
 from models.file_guesses import FETCH_AGAIN, guess_from_content, guess_from_name
 from models.formats import BlockFormat, format_of
-from models.gguf_values import MAX_NAME_BYTES, Cursor, Metadata, MetadataValue, UnreadArray, shown_value
+from models.gguf_cursor import MAX_NAME_BYTES, Cursor
+from models.gguf_values import Metadata, MetadataValue, UnreadArray, shown_value
 from models.mapped_file import MappedFile
 
 MAGIC = b"GGUF"

@@ -94,6 +94,8 @@ def test_short_arrays_are_lists_and_long_ones_numpy(number: int, dtype: str, cou
         ["a NUL \0 inside", "\0", "", "\0\0"],
         ["half a character \udce2\udc96", "\udcff", "next"],
         ["x" * 70_000, "y"],
+        ["a"] * 3000 + ["b" * 255] + ["c"] * 3000 + ["d" * 256] + ["e"] * 3000 + ["f" * 300, "g" * 70_000],
+        ["h" * (5000 + idx) for idx in range(2000)],
     ],
 )
 def test_string_arrays_come_back_whole(strings: list[str], tmp_path: Path) -> None:
