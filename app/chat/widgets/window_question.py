@@ -27,7 +27,13 @@ class WindowQuestion(Vertical):
         border: round $warning;
         padding: 0 1;
         &.-shown { display: block; }
-        & > OptionList { height: auto; max-height: 6; border: none; background: transparent; padding: 0; }
+        & > OptionList, & > OptionList:focus {
+            height: auto;
+            max-height: 6;
+            border: none;
+            background: transparent;
+            padding: 0;
+        }
     }
     """
 
