@@ -75,14 +75,18 @@ class RenderOptions:
 class ChatTemplate:
     """One template, compiled with the first rendering."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], *, limits: SandboxLimits | None = None) -> None:
-        """special_tokens: `bos_token` and the like, as the template calls them."""
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], *, process: TemplateProcess | None = None
+    ) -> None:
+        """special_tokens: `bos_token` and the like, as the template calls them.
+
+        process: the child in which the template renders if it is not known good, one of its own by default.
+        """
         self.source = source
         self.is_known_good = sha256(source.encode("utf-8", "surrogatepass")).hexdigest() in KNOWN_GOOD
         self._special_tokens = dict(special_tokens)
-        self._limits = limits or SandboxLimits()
         self._renderer: Renderer | None = None
-        self._process = None if self.is_known_good else TemplateProcess(self._limits)
+        self._process = None if self.is_known_good else process or TemplateProcess(SandboxLimits())
 
     @cached_property
     def after_reply(self) -> str:
@@ -97,7 +101,7 @@ class ChatTemplate:
     def prepare(self) -> None:
         """Starts what renders, so that the first rendering waits less.  Returns at once."""
         if self._process is not None:
-            self._process.start()
+            self._process.prepare()
 
     def close(self) -> None:
         """Ends what renders; a later rendering starts it again."""
@@ -177,7 +181,7 @@ class ChatTemplate:
             answer = self._text(asked, add_prompt, options)
         except TemplateError:  # it looks into the contents: then it has seen them
             return []
-        return [messages[idx] for idx in suspects if probes[idx] not in answer]
+        return [messages[idx] for idx in suspects if probes[idx] not in answer.lower()]
 
     def _text(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions) -> str:
         from models.template_sandbox import Renderer, RenderRequest
@@ -195,7 +199,7 @@ class ChatTemplate:
             source=self.source,
             variables=variables,
             now=None if options.date is None else options.date.isoformat(),
-            max_characters=self._limits.max_characters,
+            max_characters=(SandboxLimits() if self._process is None else self._process.limits).max_characters,
         )
         if self._process is not None:
             return self._process.render(request)

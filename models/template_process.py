@@ -2,8 +2,8 @@
 
 Owns its start, its time limit and its end.  Does not know what is rendered.
 
-A thread can't stop a power of powers, and no sandbox inside this process can give the memory back that it takes: so such
-a template has a process of its own, with limits set by the system, which is killed when it goes over.
+A thread can't stop a power of powers, and no sandbox inside this process gives back the memory that it takes: so such a
+template has a process of its own, with limits set by the system, which is killed when it goes over.
 """
 
 from __future__ import annotations
@@ -44,18 +44,24 @@ class TemplateProcess:
     """Renders in a child process that is started once and again after it had to be killed."""
 
     def __init__(self, limits: SandboxLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._child: subprocess.Popen[bytes] | None = None
         self._is_ready = False
         self._finalizer: weakref.finalize | None = None
 
-    def start(self) -> None:
-        """Starts the child if there is none, without waiting for it."""
+    def prepare(self) -> None:
+        """Starts the child if there is none, without waiting for it.  If that fails, the first rendering says so."""
+        try:
+            self._start()
+        except OSError:
+            pass
+
+    def _start(self) -> None:
         if self._child is not None:
             return
         options = {
             "path": [str(_CHILD.parents[1]), *sys.path],
-            "memory_bytes": self._limits.memory_bytes,
+            "memory_bytes": self.limits.memory_bytes,
             "cpu_s": _CPU_S,
         }
         self._child = subprocess.Popen(
@@ -75,12 +81,23 @@ class TemplateProcess:
 
     def render(self, request: RenderRequest) -> str:
         """The prompt.  Raises RefusedMessages and TemplateError as the sandbox does, and TemplateError over a limit."""
-        self.start()
+        try:
+            self._start()
+        except OSError as error:
+            raise TemplateError(
+                f"The process that renders the model's chat template could not be started: {error}. Free memory or "
+                "processes and try again."
+            ) from None
         if not self._is_ready:
             self._exchange(b"", _START_S)
             self._is_ready = True
         data = json.dumps(asdict(request)).encode()
-        return _text_of(self._exchange(LENGTH.pack(len(data)) + data, self._limits.time_s))
+        return _text_of(self._exchange(LENGTH.pack(len(data)) + data, self.limits.time_s))
+
+    @property
+    def process_id(self) -> int | None:
+        """The child's, while there is one."""
+        return None if self._child is None else self._child.pid
 
     def close(self) -> None:
         """Ends the child."""
@@ -93,7 +110,7 @@ class TemplateProcess:
         try:
             self._write(data, deadline)
             (length,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
-            if length > 8 * self._limits.max_characters:
+            if length > 8 * self.limits.max_characters:
                 raise EOFError
             return json.loads(self._read(length, deadline))
         except TimeoutError:

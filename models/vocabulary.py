@@ -1,7 +1,7 @@
 """A model's vocabulary: text or bytes to token ids and back.
 
-Owns the metadata keys of `tokenizer.ggml`, which tokens are special, and what stands at the borders of a text.  Does
-not know templates, chats or how plain text is merged (byte_pair.py, sentence_pieces.py).
+Owns which tokens are special, what bytes they stand for, and what stands at the borders of a text.  Does not know
+metadata (token_tables.py), templates, chats, or how plain text is merged (byte_pair.py, sentence_pieces.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,386 @@
+"""From a chat to ids: nobody types a control token, there is one BOS, and the model's own turns keep their ids."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import CHATML_TEMPLATE, TURNS_TEMPLATE
+from words import (
+    CONTROL,
+    USER_DEFINED,
+    byte_pair_metadata,
+    child,
+    real_words,
+    reference,
+    sentence_piece_metadata,
+    template,
+)
+
+from models.chat_encoding import NO_TEMPLATE_NOTE, ChatEncoder, encode_chat
+from models.chat_template import ChatTemplate, Message
+from models.errors import TemplateError
+from models.vocabulary import Vocabulary, load_vocabulary
+
+PathOf = Callable[[str], Path]
+REAL = ("smollm2-135m", "qwen2.5-coder-0.5b")
+TINY = load_vocabulary(byte_pair_metadata())
+PIECES = load_vocabulary(sentence_piece_metadata())
+CHATML = template(CHATML_TEMPLATE)
+TURNS = template(TURNS_TEMPLATE, {"bos_token": "<bos>", "eos_token": "<eos>"})
+
+THINKING = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' and not loop.last %}"
+    "{{ m.content.split('</think>')[-1].lstrip('\\n') }}{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}{% endif %}"
+)
+SPACED = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+    "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}"
+)
+
+
+def user(content: str) -> Message:
+    return Message(role="user", content=content)
+
+
+def reply(vocabulary: Vocabulary, ids: Sequence[int]) -> Message:
+    """What an engine makes of the ids that a model gave."""
+    text = vocabulary.decode(token_id for token_id in ids if token_id not in vocabulary.end_ids)
+    return Message(role="assistant", content=text, ids=tuple(ids))
+
+
+def shown(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
+    return "".join(
+        vocabulary.token_text(token_id) if vocabulary.is_control(token_id) else vocabulary.decode([token_id])
+        for token_id in ids
+    )
+
+
+PIECES_OF_TROUBLE = st.sampled_from(
+    [
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|im_start|>system\n",
+        "<|endoftext|>",
+        "<|im_",
+        "end|>",
+        "<",
+        "|>",
+        "<|",
+        "<tool_call>",
+        "</think>",
+        "<repo_name>",
+        "assistant",
+        "\n",
+        "  ",
+        "é😀",
+        "\ufdd0",
+        "\\ufdd1",
+        "<|im_\ufdd0end|>",
+        "{{ messages }}",
+        "\udcff",
+    ]
+)
+TROUBLE = st.lists(st.one_of(PIECES_OF_TROUBLE, st.text(max_size=5)), max_size=8).map("".join)
+
+
+@pytest.fixture(params=REAL, scope="module")
+def words(request: pytest.FixtureRequest, model_path: PathOf) -> tuple[Vocabulary, ChatTemplate]:
+    vocabulary, found = real_words(model_path(request.param))
+    assert found is not None
+    return vocabulary, found
+
+
+@given(system=TROUBLE, question=TROUBLE, answer=TROUBLE, second=TROUBLE)
+def test_what_is_typed_never_becomes_a_control_token(
+    words: tuple[Vocabulary, ChatTemplate], system: str, question: str, answer: str, second: str
+) -> None:
+    vocabulary, chat_template = words
+    controls = set(vocabulary.control_ids.values())
+
+    def steering(structural: set[int], *contents: str) -> list[int]:
+        roles = ("system", "user", "assistant", "user")
+        messages = [Message(role=role, content=content) for role, content in zip(roles, contents, strict=True)]
+        encoded = encode_chat(vocabulary, chat_template, messages)
+        assert encoded.text == chat_template.render(messages).text
+        return [token_id for token_id in encoded.ids if token_id in structural]
+
+    assert steering(controls, system, question, answer, second) == steering(controls, "a", "b", "c", "d")
+    # Tags such as <tool_call> are the model's to write, not the user's.
+    structural = controls | set(vocabulary.user_defined_ids.values())
+    assert steering(structural, system, question, "c", second) == steering(structural, "a", "b", "c", "d")
+
+
+@given(question=TROUBLE)
+def test_the_prompt_says_what_the_template_wrote(words: tuple[Vocabulary, ChatTemplate], question: str) -> None:
+    vocabulary, chat_template = words
+    encoded = encode_chat(vocabulary, chat_template, [user(question)])
+    assert encoded.text == chat_template.render([user(question)]).text
+    found = b"".join(
+        vocabulary.token_text(token_id).encode()
+        if vocabulary.is_control(token_id)
+        else vocabulary.token_bytes(token_id)
+        for token_id in encoded.ids
+    )
+    lacks_bytes = vocabulary.decode_bytes(vocabulary.encode(b"\xff", add_special=False, parse_special=False)) != b"\xff"
+    handler = "surrogateescape" if not lacks_bytes else "replace"
+    expected = "".join(_writable(character, lacks_bytes) for character in encoded.text)
+    assert found == expected.encode("utf-8", handler)
+
+
+def _writable(character: str, lacks_bytes: bool) -> str:
+    """U+FFFD for a character that needs one of the bytes for which SmolLM2 has no token."""
+    lacking = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2, 0xFF}
+    return "\ufffd" if lacks_bytes and lacking & {*character.encode("utf-8", "surrogateescape")} else character
+
+
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="<|>")), min_size=1, max_size=3))
+def test_merges_across_joins_are_those_of_the_whole_text(
+    words: tuple[Vocabulary, ChatTemplate], contents: list[str]
+) -> None:
+    vocabulary, chat_template = words
+    messages = [
+        Message(role="assistant" if idx % 2 else "user", content=content) for idx, content in enumerate(contents)
+    ]
+    encoded = encode_chat(vocabulary, chat_template, messages)
+    assert list(encoded.ids) == vocabulary.encode(encoded.text, add_special=False, parse_special=True)
+
+
+def test_control_text_can_be_let_through(words: tuple[Vocabulary, ChatTemplate]) -> None:
+    vocabulary, chat_template = words
+    chat = [user("a<|im_end|>b")]
+    through = encode_chat(vocabulary, chat_template, chat, parse_control_text=True)
+    assert list(through.ids) == vocabulary.encode(through.text, add_special=False, parse_special=True)
+    assert len(through.ids) < len(encode_chat(vocabulary, chat_template, chat).ids)
+
+
+@pytest.mark.parametrize("closed_by", ["<|im_end|>", "<|endoftext|>", None])
+def test_each_prompt_begins_with_all_of_the_last_one(
+    words: tuple[Vocabulary, ChatTemplate], closed_by: str | None
+) -> None:
+    """Five turns with answers in tokens that no encoder would choose."""
+    vocabulary, chat_template = words
+    chance = random.Random(5)
+    ordinary = [token_id for token_id in range(300, 40_000) if not vocabulary.is_special(token_id)]
+    chat = [Message(role="system", content="Be brief.  "), user("\n\nHi <|im_end|> there \n")]
+    encoder = ChatEncoder(vocabulary, chat_template)
+    prompt = encoder.encode(chat)
+    for turn in range(4):
+        given_ids = chance.choices(ordinary, k=9)
+        if turn % 2:  # blanks at both ends, and a word in single letters
+            letters = [vocabulary.encode(letter, add_special=False, parse_special=False)[0] for letter in "hello"]
+            blanks = vocabulary.encode("\n \n", add_special=False, parse_special=False)
+            given_ids = blanks + letters + blanks
+        end = [] if closed_by is None else [vocabulary.control_ids[closed_by]]
+        chat += [reply(vocabulary, given_ids + end), user(f"And {turn}?")]
+        following = encoder.encode(chat)
+        kept = end if closed_by == "<|im_end|>" else []
+        expected = prompt.ids + tuple(given_ids + kept)
+        assert following.ids[: len(expected)] == expected
+        tail = shown(vocabulary, following.ids[len(expected) - len(kept) :])
+        assert tail == f"<|im_end|>\n<|im_start|>user\nAnd {turn}?<|im_end|>\n<|im_start|>assistant\n"
+        assert following.text == chat_template.render(chat).text
+        prompt = following
+
+
+@given(data=st.data())
+def test_any_generated_ids_are_kept(words: tuple[Vocabulary, ChatTemplate], data: st.DataObject) -> None:
+    vocabulary, chat_template = words
+    ids = st.integers(0, vocabulary.size - 1).filter(lambda token_id: not vocabulary.is_special(token_id))
+    given_ids = data.draw(st.lists(ids, min_size=1, max_size=12))
+    question = user(data.draw(TROUBLE))
+    first = encode_chat(vocabulary, chat_template, [question])
+    second = encode_chat(vocabulary, chat_template, [question, reply(vocabulary, given_ids), user("go on")])
+    expected = first.ids + tuple(given_ids)
+    assert second.ids[: len(expected)] == expected
+
+
+def test_a_reply_can_be_gone_on_from_with_its_ids(words: tuple[Vocabulary, ChatTemplate]) -> None:
+    vocabulary, chat_template = words
+    odd = [vocabulary.encode(letter, add_special=False, parse_special=False)[0] for letter in "hello"]
+    first = encode_chat(vocabulary, chat_template, [user("Hi")])
+    begun = encode_chat(vocabulary, chat_template, [user("Hi"), reply(vocabulary, odd)])
+    assert begun.ids == first.ids + tuple(odd)
+    ended = [*odd, vocabulary.control_ids["<|im_end|>"]]
+    assert encode_chat(vocabulary, chat_template, [user("Hi"), reply(vocabulary, ended)]).ids == begun.ids
+    typed = [user("Hi"), Message(role="assistant", content="hello")]
+    assert encode_chat(vocabulary, chat_template, typed).text == begun.text
+
+
+def test_an_edited_reply_is_encoded_from_its_text() -> None:
+    ids = tuple(TINY.encode("t", add_special=False, parse_special=False) * 3)
+    kept = [user("a"), Message(role="assistant", content="ttt", ids=ids), user("b")]
+    edited = [user("a"), Message(role="assistant", content="ttt!", ids=ids), user("b")]
+    text = [user("a"), Message(role="assistant", content="ttt!"), user("b")]
+    assert encode_chat(TINY, CHATML, edited).ids == encode_chat(TINY, CHATML, text).ids
+    assert encode_chat(TINY, CHATML, kept).ids != encode_chat(TINY, CHATML, edited).ids
+    mine = [Message(role="user", content="ttt", ids=ids)]
+    assert encode_chat(TINY, CHATML, mine).ids == encode_chat(TINY, CHATML, [user("ttt")]).ids
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_reference_prompts_are_encoded_as_their_text(name: str, model_path: PathOf) -> None:
+    vocabulary, chat_template = real_words(model_path(name))
+    for case in reference("chat_template", name)["cases"]:
+        messages = [Message.from_mapping(message) for message in case["messages"]]
+        encoded = encode_chat(vocabulary, chat_template, messages, add_generation_prompt=case["add_generation_prompt"])
+        assert encoded.text == case["prompt"]
+        if "evil" not in case["prompt"]:
+            assert list(encoded.ids) == vocabulary.encode(case["prompt"], add_special=True, parse_special=True)
+
+
+BOS_SOURCES = {"writes": "{{ bos_token }}", "writes two": "{{ bos_token }}{{ bos_token }}", "does not write": ""}
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize("written", BOS_SOURCES)
+def test_one_bos_whoever_puts_it(written: str, adds: bool) -> None:
+    vocabulary = load_vocabulary(sentence_piece_metadata(changes={"add_bos_token": adds}))
+    source = BOS_SOURCES[written] + "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for content in ("the fox", "<bos>the fox", "the <bos>"):
+        ids = encode_chat(vocabulary, template(source, {"bos_token": "<bos>"}), [user(content)]).ids
+        expected = adds or written != "does not write"
+        assert ids.count(2) == expected
+        assert (ids[0] == 2) == expected
+
+
+def test_a_base_model_gets_plain_text(model_path: PathOf) -> None:
+    vocabulary, no_template = real_words(model_path("gemma3-270m"))
+    assert no_template is None
+    chat = [Message(role="system", content="Facts.\n<eos>"), user("The capital of<start_of_turn>")]
+    first = encode_chat(vocabulary, None, chat)
+    assert first.notes == (NO_TEMPLATE_NOTE,)
+    assert first.text == "Facts.\n<eos>\n\nThe capital of<start_of_turn>"
+    assert first.ids[0] == vocabulary.bos_id
+    assert [token_id for token_id in first.ids if vocabulary.is_control(token_id)] == [vocabulary.bos_id]
+    assert vocabulary.decode(first.ids) == first.text
+    odd = [vocabulary.encode(letter, add_special=False, parse_special=False)[0] for letter in " abc"]
+    second = encode_chat(vocabulary, None, [*chat, reply(vocabulary, [*odd, 1]), user("So")])
+    assert second.ids[: len(first.ids) + len(odd)] == first.ids + tuple(odd)
+    assert vocabulary.decode(second.ids) == first.text + " abc\n\nSo"
+
+
+def test_blanks_that_a_template_has_before_an_answer_are_the_answers_own() -> None:
+    prefixed = load_vocabulary(sentence_piece_metadata(changes={"add_space_prefix": True}))
+    spaced = template(SPACED, {"bos_token": "<bos>", "eos_token": "<eos>"})
+    first = encode_chat(prefixed, spaced, [user("the")])
+    answer = prefixed.encode("fox", add_special=False, parse_special=False)
+    assert prefixed.token_bytes(answer[0]).startswith(b" ")
+    for end in ((), (1,)):
+        chat = [user("the"), reply(prefixed, [*answer, *end]), user("dog"), reply(prefixed, answer), user("old")]
+        second = encode_chat(prefixed, spaced, chat)
+        expected = first.ids + tuple(answer) + end
+        assert second.ids[: len(expected)] == expected
+
+
+def test_thinking_that_the_template_drops_is_dropped() -> None:
+    thinking = template(THINKING)
+    thought = TINY.encode("<think>\nthe\n</think>\n\nfox", add_special=False, parse_special=False)
+    odd = [TINY.encode(letter, add_special=False, parse_special=False)[0] for letter in "then"]
+    assert odd != TINY.encode("then", add_special=False, parse_special=False)
+    chat = [user("a"), reply(TINY, thought), user("b"), reply(TINY, odd), user("c")]
+    encoded = encode_chat(TINY, thinking, chat)
+    assert shown(TINY, encoded.ids) == encoded.text == thinking.render(chat).text
+    assert "<think>" not in encoded.text
+    assert tuple(odd) in {encoded.ids[idx : idx + len(odd)] for idx in range(len(encoded.ids))}
+
+
+def test_thinking_opened_by_the_template_is_a_token_and_typed_thinking_is_not() -> None:
+    thinking = template(THINKING)
+    tag = TINY.special_id("<think>")
+    encoded = encode_chat(TINY, thinking, [user("<think>no</think>")], enable_thinking=True)
+    assert encoded.ids.count(tag) == 1
+    assert encoded.text.endswith("<|im_start|>assistant\n<think>\n")
+    assert TINY.special_id("</think>") not in encoded.ids
+
+
+def test_a_template_that_looks_into_the_answers_is_believed() -> None:
+    """It writes something else for an answer that is wrapped: then the ids give way to the text."""
+    length = "{{ 'short' if m.content | length < 9 else 'long' }}"
+    source = "{% for m in messages %}<|im_start|>" + length + "{{ m.content }}{% endfor %}"
+    odd = [TINY.encode(letter, add_special=False, parse_special=False)[0] for letter in "the fox"]
+    chat = [user("a"), reply(TINY, odd), user("b")]
+    encoded = encode_chat(TINY, template(source), chat)
+    assert encoded.text == template(source).render(chat).text
+    assert "shortthe fox" in encoded.text
+    assert shown(TINY, encoded.ids) == encoded.text
+
+
+def test_control_text_in_tools_and_in_json_stays_text() -> None:
+    source = (
+        "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+        "{% for m in messages %}<|im_start|>{{ m.content | tojson(ensure_ascii=true) }}<|im_end|>{% endfor %}"
+    )
+    tools = [{"name": "<|im_end|>", "parameters": {"<|im_start|>": ["<|im_end|>", 1, None]}}]
+    encoded = encode_chat(TINY, template(source), [user("é<|im_end|>")], tools=tools)
+    assert [token_id for token_id in encoded.ids if TINY.is_control(token_id)] == [1, 2]
+    assert encoded.text == (
+        '{"name": "<|im_end|>", "parameters": {"<|im_start|>": ["<|im_end|>", 1, null]}}'
+        '<|im_start|>"\\u00e9<|im_end|>"<|im_end|>'
+    )
+
+
+def test_a_content_that_completes_the_templates_token_stays_text() -> None:
+    source = "{% for m in messages %}<|im_{{ m.content }}|><|im_end|>{% endfor %}"
+    for content in ("end", "end|><|im_start", ""):
+        encoded = encode_chat(TINY, template(source), [user(content)])
+        assert [token_id for token_id in encoded.ids if TINY.is_control(token_id)] == [2]
+        assert encoded.text == f"<|im_{content}|><|im_end|>"
+
+
+def test_the_turn_ends_where_the_template_closes_it() -> None:
+    vocabulary = load_vocabulary(byte_pair_metadata(added={"<over>": CONTROL, "\n": USER_DEFINED}))
+    closing = template("{% for m in messages %}{{ m.content }} <over>\n{% endfor %}")
+    over = vocabulary.special_id("<over>")
+    assert over not in vocabulary.end_ids
+    assert encode_chat(vocabulary, closing, [user("a")]).end_ids == vocabulary.end_ids | {over}
+    open_ended = template("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    assert encode_chat(vocabulary, open_ended, [user("a")]).end_ids == vocabulary.end_ids
+    assert encode_chat(vocabulary, None, [user("a")]).end_ids == vocabulary.end_ids
+
+
+def test_a_folded_system_text_is_told_and_guarded() -> None:
+    chat = [Message(role="system", content="the<end_of_turn>"), user("fox")]
+    encoded = encode_chat(PIECES, TURNS, chat)
+    assert "System role not supported" in encoded.notes[0]
+    assert encoded.text == ("<bos><start_of_turn>user\nthe<end_of_turn>\n\nfox<end_of_turn>\n<start_of_turn>model\n")
+    controls = [PIECES.token_text(token_id) for token_id in encoded.ids if PIECES.is_control(token_id)]
+    assert controls == ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_turn>"]
+
+
+def test_folding_keeps_the_ids_of_answers() -> None:
+    system = Message(role="system", content="old")
+    odd = [PIECES.encode(letter, add_special=False, parse_special=False)[0] for letter in "fox"]
+    first = encode_chat(PIECES, TURNS, [system, user("the")])
+    second = encode_chat(PIECES, TURNS, [system, user("the"), reply(PIECES, [*odd, 5]), user("dog")])
+    expected = (*first.ids, *odd, 5)
+    assert second.ids[: len(expected)] == expected
+    assert len(second.notes) == 1
+
+
+def test_a_chat_of_all_noncharacters_is_refused() -> None:
+    everything = "".join(map(chr, range(0xFDD0, 0xFDF0)))
+    assert everything[3:] in encode_chat(TINY, CHATML, [user(everything[3:])]).text
+    with pytest.raises(TemplateError, match="U\\+FDD0 to U\\+FDEF"):
+        encode_chat(TINY, CHATML, [user(everything)])
+
+
+def test_refusals_come_through(words: tuple[Vocabulary, ChatTemplate]) -> None:
+    refusing = ChatTemplate("{{ raise_exception('Not today.') }}", {}, process=child())
+    with pytest.raises(TemplateError, match="Not today."):
+        encode_chat(words[0], refusing, [user("a")])
+
+
+def test_wrapping_all_options_in_one_call_changes_nothing() -> None:
+    options: dict[str, Any] = {"enable_thinking": True, "tools": [{"name": "f"}]}
+    thinking = template(THINKING)
+    assert encode_chat(TINY, thinking, [user("a")], **options) == ChatEncoder(TINY, thinking).encode(
+        [user("a")], **options
+    )

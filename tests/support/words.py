@@ -1,0 +1,85 @@
+"""Vocabularies and templates for tests: those of the real models, loaded once, and made-up ones.
+
+Knows the names under tests/data/tokenize and tests/data/chat_template (a file's name is a catalog name).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tiny_models import byte_pair_vocabulary, sentence_piece_vocabulary
+
+from models.chat_template import ChatTemplate, load_chat_template
+from models.gguf_file import open_model_file
+from models.template_process import SandboxLimits, TemplateProcess
+from models.vocabulary import Vocabulary, load_vocabulary
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+
+
+def reference(folder: str, name: str) -> Any:
+    """The content of a file of reference answers."""
+    return json.loads(gzip.decompress((DATA / folder / f"{name}.json.gz").read_bytes()))
+
+
+@lru_cache
+def real_words(path: Path) -> tuple[Vocabulary, ChatTemplate | None]:
+    """The vocabulary and the template of a model file."""
+    with open_model_file(path) as file:
+        vocabulary = load_vocabulary(file.metadata)
+        return vocabulary, load_chat_template(file.metadata, vocabulary)
+
+
+def byte_pair_metadata(
+    pre_tokenizer: str | None = "qwen2",
+    *,
+    added: Mapping[str, int] | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A tiny byte-level vocabulary.  added: more tokens and their kinds, at the end; changes: keys of tokenizer.ggml
+    to set, or to take away (None)."""
+    metadata = byte_pair_vocabulary(pre_tokenizer or "qwen2")
+    if pre_tokenizer is None:
+        del metadata["tokenizer.ggml.pre"]
+    return _changed(metadata, added or {}, changes or {})
+
+
+def sentence_piece_metadata(
+    *, added: Mapping[str, int] | None = None, changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A tiny vocabulary of the SentencePiece kind; see byte_pair_metadata."""
+    metadata = sentence_piece_vocabulary()
+    scores = metadata["tokenizer.ggml.scores"]
+    metadata["tokenizer.ggml.scores"] = np.array([*scores, *[-1000.0] * len(added or {})], np.float32)
+    return _changed(metadata, added or {}, changes or {})
+
+
+def _changed(metadata: dict[str, Any], added: Mapping[str, int], changes: Mapping[str, Any]) -> dict[str, Any]:
+    metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"], *added]
+    metadata["tokenizer.ggml.token_type"] = [*metadata["tokenizer.ggml.token_type"], *added.values()]
+    for key, value in changes.items():
+        if value is None:
+            metadata.pop(f"tokenizer.ggml.{key}", None)
+        else:
+            metadata[f"tokenizer.ggml.{key}"] = value
+    return metadata
+
+
+@lru_cache
+def child() -> TemplateProcess:
+    """One child process for all the templates of the tests that no test wants to see killed."""
+    return TemplateProcess(SandboxLimits())
+
+
+def template(source: str, special_tokens: Mapping[str, str] | None = None) -> ChatTemplate:
+    """A template that renders in the tests' child."""
+    return ChatTemplate(source, SPECIAL_TOKENS if special_tokens is None else special_tokens, process=child())
