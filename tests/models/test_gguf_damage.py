@@ -229,6 +229,61 @@ def test_booleans_in_an_array_are_checked_when_it_is_read(tmp_path: Path) -> Non
         file.metadata["k"]
 
 
+LAST_VALUES = {
+    "a number": 255,
+    "a text": "the end",
+    "short strings": ["some", "words", "here"],
+    "long strings": ["x" * 300, "y" * 300],
+    "numbers": [1, 2, -1],
+    "booleans": [True, True],
+}
+
+
+@pytest.mark.parametrize("name", LAST_VALUES)
+def test_not_one_byte_of_a_header_may_be_missing(name: str, tmp_path: Path) -> None:
+    whole = gguf_bytes({"a": [1, 2], "b": "text", "c": LAST_VALUES[name]}, []).rstrip(b"\0")
+    whole += bytes(3) if name == "a number" else b""
+    path = tmp_path / "x.gguf"
+    path.write_bytes(whole)
+    with open_model_file(path) as file:
+        assert file.metadata["c"] == LAST_VALUES[name]
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match=r"end|empty|not a GGUF file"):
+            open_model_file(path)
+
+
+def test_not_one_byte_of_the_last_tensor_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    start = -(-len(header(tensor(), tensors=1)[:-64]) // 32) * 32
+    whole = header(tensor(), tensors=1)[:start].ljust(start, b"\0") + bytes(128)
+    path.write_bytes(whole)
+    with open_model_file(path) as file:
+        assert file.tensors["t"].end_bytes == len(whole)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ModelError, match=rf"has {len(whole) - 1} bytes but needs {len(whole)}: 1 of 1 tensors"):
+        open_model_file(path)
+
+
+def test_tensors_may_touch_but_not_share_a_byte(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header(tensor("b", offset=256), tensor("a", dimensions=(64,)), bytes(512), tensors=2))
+    open_model_file(path).close()
+    path.write_bytes(header(tensor("b", offset=224), tensor("a", dimensions=(64,)), bytes(512), tensors=2))
+    with pytest.raises(ModelError, match=r"'a' \(up to byte [\d,]+\) and 'b' \(from byte [\d,]+\) overlap"):
+        open_model_file(path)
+
+
+def test_four_levels_of_arrays_are_read_and_five_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header(KEY + nested_arrays(3), keys=1))
+    with open_model_file(path) as file:
+        assert file.metadata["k"] == [[[[7]]]]
+    path.write_bytes(header(KEY + nested_arrays(4), keys=1))
+    with pytest.raises(ModelError, match="key 'k' is an array of arrays more than 4 levels deep"):
+        open_model_file(path)
+
+
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
 

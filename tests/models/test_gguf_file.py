@@ -230,12 +230,15 @@ def test_closing_frees_the_descriptor(tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "tiny.gguf")
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(path.read_bytes()[:-40_000])
+    split = write_tiny_model(tmp_path / "split.gguf", num_parts=3)
+    (tmp_path / "split-00002-of-00003.gguf").write_bytes(split.read_bytes())
     before = os.dup(0)
     os.close(before)
     for _ in range(3):
         open_model_file(path).close()
-        with pytest.raises(ModelError):
-            open_model_file(damaged)
+        for unfit in (damaged, split, tmp_path / "split-00003-of-00003.gguf"):
+            with pytest.raises(ModelError):
+                open_model_file(unfit)
     after = os.dup(0)
     os.close(after)
     assert after == before
