@@ -1,0 +1,267 @@
+"""A program bound to the CPU: weights packed, buffers reserved, steps laid out; `run` computes a batch.
+
+Owns the memory and the thread team of one model.  Does not know sequences, sampling or text.  Nothing is allocated
+after `bind`: what `plan.make_bill` says is what is taken.
+"""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels_cpu import kv_layout, table
+from kernels_cpu.activations import Precision
+from kernels_cpu.arena import Arena, view
+from kernels_cpu.isa import Isa, choose
+from kernels_cpu.kernel_cache import KernelCache
+from kernels_cpu.plan import (
+    MAX_SPLIT_CELLS, MAX_SPLIT_TOKENS, MAX_TILE_ROWS, OPERAND_BYTES, CpuBill, CpuLimits, Plan, batch_arrays, make_bill, make_plan,
+    partial_bytes, rope_tables,
+)  # fmt: skip
+from kernels_cpu.steps import HEADER, Places, Step, StepMaker
+from kernels_cpu.team import Team
+from kernels_cpu.weights import Packer
+from models.program import Attend, Program, Rope
+
+if TYPE_CHECKING:
+    from models.gguf_file import ModelFile
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuOptions:
+    """threads: of the team.  kernel_folder: where compiled kernels are kept."""
+
+    threads: int
+    activations: Precision
+    isa: str
+    kernel_folder: Path
+
+
+def bill(program: Program, file: ModelFile, limits: CpuLimits, activations: Precision, isa: str) -> CpuBill:
+    """What `bind` will reserve, without reserving it."""
+    plan = make_plan(program, file.tensors, limits, choose(isa), activations)
+    return make_bill(plan, program, limits)
+
+
+def bind(
+    program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions, progress: Progress | None = None
+) -> CpuModel:
+    """Compiles the kernels that the program needs, packs the weights, reserves everything else.
+
+    progress(what, done, total): "kernels" (compiled) and "weights" (bytes packed); an exception in it ends the binding.
+    """
+    return CpuModel(program, file, limits, options, progress)
+
+
+class CpuModel:
+    """A bound program.  One thread at a time calls `run`; `cancel` may come from any."""
+
+    def __init__(
+        self, program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions, progress: Progress | None
+    ) -> None:
+        self.program, self.limits = program, limits
+        self.isa: Isa = choose(options.isa)
+        self._arenas: list[Arena] = []
+        self._team: Team | None = None
+        self._kernels = KernelCache(options.kernel_folder, self.isa, workers=max(2, options.threads))
+        try:
+            plan = make_plan(program, file.tensors, limits, self.isa, options.activations)
+            self.bill = make_bill(plan, program, limits)
+            self._build(plan, file, options, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know about the kernels."""
+        return tuple(self._kernels.warnings)
+
+    def _build(self, plan: Plan, file: ModelFile, options: CpuOptions, progress: Progress | None) -> None:
+        packer = Packer(plan)
+        weights = self._arena(self.bill.weights_bytes, "the weights")
+        caches = self._arena(self.bill.kv_bytes, "the KV cache")
+        workspace = self._arena(self.bill.workspace_bytes, "the workspace")
+        matrices, vectors = packer.place(weights)
+        places = self._place(plan, caches, workspace, matrices, vectors)
+        steps = StepMaker(self.program, plan, places, options.activations).all()
+        names = [*packer.kernels, *(step.kernel for step in steps), "executor-run", "executor-work"]
+        notify = (lambda done, total: progress("kernels", done, total)) if progress else None
+        addresses = self._kernels.load(names, notify)
+        self._team = Team(addresses["executor-run"], addresses["executor-work"], options.threads)
+        packer.pack(file, self._team, addresses, (lambda done, total: progress("weights", done, total)) if progress else None)
+        self._fill_ropes(places)
+        self._table = self._lay_out(plan, steps, addresses, workspace, places)
+        self._prepare_views(plan, places)
+        self.kv_page_bytes = [kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in self.program.layers]
+        self._caches = places.caches
+
+    def _arena(self, size_bytes: int, purpose: str) -> Arena:
+        arena = Arena(size_bytes, purpose)
+        self._arenas.append(arena)
+        return arena
+
+    def _place(
+        self, plan: Plan, caches: Arena, workspace: Arena, matrices: dict[tuple[str, ...], int], vectors: dict[str, int]
+    ) -> Places:
+        floats, records = {}, {}
+        for name, area in plan.areas.items():
+            floats[name] = workspace.take(area.float_bytes)
+            for terms in sorted(area.terms):
+                records[name, terms] = workspace.take(area.record_bytes(terms))
+        arrays = batch_arrays(self.limits)
+        layers = self.program.layers
+        return Places(
+            matrices=matrices,
+            vectors=vectors,
+            floats=floats,
+            records=records,
+            batch={name: workspace.take(size) for name, size in arrays.sizes_bytes.items()},
+            ropes={rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.program).items()},
+            caches=tuple(
+                caches.take(self.limits.num_pages * kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim)) for layer in layers
+            ),
+            partial=workspace.take(partial_bytes(self.program)),
+            table_row_bytes=4 * arrays.table_row,
+        )
+
+    def _fill_ropes(self, places: Places) -> None:
+        """Cosines and sines of every position, once: in float64, then rounded."""
+        for rope, address in places.ropes.items():
+            angles = view(address, (self.limits.context_size, 2, rope.dimensions // 2), np.float32)
+            turns = _frequencies(rope)
+            for first in range(0, self.limits.context_size, 1024):
+                part = angles[first : first + 1024]
+                phase = np.arange(first, first + len(part))[:, None] * turns
+                part[:, 0] = np.cos(phase) * rope.magnitude
+                part[:, 1] = np.sin(phase) * rope.magnitude
+
+    def _lay_out(self, plan: Plan, steps: list[Step], addresses: dict[str, int], workspace: Arena, places: Places) -> int:
+        """Writes the table of steps and their operands; returns its address."""
+        program = workspace.take((plan.num_steps + 1) * table.STEP_BYTES)
+        blocks = workspace.take(plan.num_steps * OPERAND_BYTES)
+        write_table(program, blocks, steps, addresses, places.batch["header"])
+        return program
+
+    def _prepare_views(self, plan: Plan, places: Places) -> None:
+        arrays, at = batch_arrays(self.limits), places.batch
+        self._header = view(at["header"], (8,), np.int64)
+        self._token_ids = view(at["token_ids"], (arrays.tokens,), np.int32)
+        self._positions = view(at["positions"], (arrays.tokens,), np.int32)
+        self._slots = view(at["slots"], (arrays.tokens,), np.int32)
+        self._outputs = view(at["outputs"], (arrays.outputs,), np.int32)
+        self._tiles = view(at["tiles"], (arrays.tiles, 3), np.int32)
+        self._page_tables = view(at["page_tables"], (self.limits.max_sequences, arrays.table_row), np.int32)
+        logits = plan.areas[self.program.logits.name]
+        self._logits = view(places.floats[logits.buffer.name], (logits.rows, logits.row_bytes // 4), np.float32)
+        heads = max(op.num_heads // op.cache.num_kv_heads for op in self.program.operations if isinstance(op, Attend))
+        self._tile_tokens = max(1, MAX_TILE_ROWS // heads)
+        self._kv_heads = max(layer.num_kv_heads for layer in self.program.layers)
+
+    def run(
+        self, token_ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, page_tables: np.ndarray, outputs: np.ndarray
+    ) -> np.ndarray | None:
+        """Logits [outputs, vocabulary] of a batch, valid until the next run; None when it was cancelled."""
+        assert self._team is not None
+        count, num_outputs = len(token_ids), len(outputs)
+        self._token_ids[:count] = token_ids
+        self._positions[:count] = positions
+        self._slots[:count] = slots
+        self._outputs[:num_outputs] = outputs
+        self._page_tables[: len(page_tables)] = page_tables
+        num_tiles = self._cut_tiles(count)
+        spans = self._spans(count, num_tiles)
+        words = {
+            "num_tokens": count,
+            "num_outputs": num_outputs,
+            "num_tiles": num_tiles,
+            "spans": spans,
+            "attend_pieces": num_tiles * max(spans, 1),
+            "combine_tokens": count if spans else 0,
+        }
+        for idx, name in enumerate(HEADER):
+            self._header[idx] = words[name]
+        if not self._team.run(self._table):
+            return None
+        return self._logits[:num_outputs, : self.program.vocab_size]
+
+    def _cut_tiles(self, count: int) -> int:
+        """Runs of tokens of one sequence, at most a tile long."""
+        if count == 1:
+            self._tiles[0] = (0, 1, self._slots[0])
+            return 1
+        slots = self._slots[:count]
+        edges = np.flatnonzero(np.diff(slots)) + 1
+        num_tiles = 0
+        for first, last in zip((0, *edges.tolist()), (*edges.tolist(), count), strict=True):
+            for start in range(first, last, self._tile_tokens):
+                self._tiles[num_tiles] = (start, min(self._tile_tokens, last - start), slots[start])
+                num_tiles += 1
+        return num_tiles
+
+    def _spans(self, count: int, num_tiles: int) -> int:
+        """Into how many chunks a tile's keys are split: all spans when there are few tiles, else 0 (not split)."""
+        spans = -(-(int(self._positions[:count].max()) + 1) // kv_layout.SPAN)
+        is_short = spans == 1 or count > MAX_SPLIT_TOKENS or count * spans > MAX_SPLIT_CELLS
+        assert self._team is not None
+        return 0 if is_short or num_tiles * self._kv_heads >= 4 * self._team.num_threads else spans
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies one page of every layer."""
+        for cache, size in zip(self._caches, self.kv_page_bytes, strict=True):
+            ctypes.memmove(cache + target * size, cache + source * size, size)
+
+    def cancel(self) -> None:
+        """Stops the current run at its next step."""
+        if self._team is not None:
+            self._team.cancel()
+
+    def clear_cancel(self) -> None:
+        """Forgets a cancel that came between runs."""
+        if self._team is not None:
+            self._team.clear()
+
+    def close(self) -> None:
+        """Ends the threads and gives the memory back.  May be called twice."""
+        if self._team is not None:
+            self._team.close()
+            self._team = None
+        for name in [name for name, value in vars(self).items() if isinstance(value, np.ndarray)]:
+            delattr(self, name)
+        for arena in self._arenas:
+            arena.close()
+        self._arenas = []
+        self._kernels.close()
+
+
+def _frequencies(rope: Rope) -> np.ndarray:
+    return np.array(rope.frequencies, np.float64)
+
+
+def write_table(program: int, blocks: int, steps: list[Step], addresses: dict[str, int], header: int) -> None:
+    """Writes steps as the executor reads them: the table at `program`, operands at `blocks`."""
+    words = view(program, (len(steps) + 1, table.STEP_BYTES // 8), np.int64)
+    words[:] = 0
+    words[0, 0] = len(steps)
+    first_of_phase = 0
+    for idx, step in enumerate(steps):
+        operands = blocks + idx * OPERAND_BYTES
+        values = step.layout.fill(step.values)
+        view(operands, (len(values),), np.int64)[:] = values
+        row = words[idx + 1]
+        row[table.KERNEL // 8] = addresses[step.kernel]
+        row[table.OPERANDS // 8] = operands
+        row[table.FIXED // 8] = step.fixed
+        row[table.PER_CHUNK // 8] = step.per_chunk
+        row[table.COUNT_AT // 8] = header + 8 * HEADER.index(step.count) if step.count else 0
+        row[table.WAITS // 8] = int(step.waits)
+        if step.waits:
+            done = program + (idx + 1) * table.STEP_BYTES + table.DONE
+            words[first_of_phase + 1 : idx + 2, table.DONE_AT // 8] = done
+            first_of_phase = idx + 1

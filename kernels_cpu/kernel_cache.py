@@ -1,0 +1,160 @@
+"""Finds, compiles and loads kernels: names in, addresses out.
+
+Owns the cache folder and the child processes that fill it.  A warm start reads object files and links them with
+llvmlite alone; Numba is imported only by the compiler's processes (see compiler.py).
+
+The folder's name is a hash of everything that the machine code depends on: this room's sources, the versions of
+Numba, llvmlite and Python, the processor and its features, the instruction-set level.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from kernels_cpu.compiler import unseal
+from kernels_cpu.isa import TARGET_VARIABLE, Isa
+
+Progress = Callable[[int, int], None]
+ROOT = Path(__file__).resolve().parent
+STALE_AFTER_S = 60 * 24 * 3600
+
+
+class KernelError(RuntimeError):
+    """A kernel could not be compiled or loaded."""
+
+
+def fingerprint(isa: Isa) -> str:
+    """16 hex digits that name the folder of this machine's kernels."""
+    import llvmlite.binding as llvm
+
+    digest = hashlib.sha256()
+    for path in (*sorted(ROOT.glob("*.py")), ROOT.parent / "models" / "formats.py"):
+        digest.update(path.name.encode() + path.read_bytes())
+    features = llvm.get_host_cpu_features().flatten()
+    facts = (version("numba"), version("llvmlite"), sys.version, llvm.get_host_cpu_name(), features, repr(isa))
+    digest.update(repr(facts).encode())
+    return digest.hexdigest()[:16]
+
+
+class KernelCache:
+    """Kernels of one instruction-set level.  warnings: what a person should know (once)."""
+
+    def __init__(self, folder: Path, isa: Isa, workers: int = 2) -> None:
+        """folder: where compiled kernels are kept between runs.  workers: compiler processes at a time."""
+        self.isa, self.workers = isa, max(1, workers)
+        self.warnings: list[str] = []
+        self.root = folder
+        self.folder = folder / f"{isa.name}-{fingerprint(isa)}"
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._engine = None
+        self._addresses: dict[str, int] = {}
+
+    def load(self, names: Sequence[str], progress: Progress | None = None) -> dict[str, int]:
+        """Addresses of the kernels called `names`, compiled first where they are missing.
+
+        progress(done, total) counts kernels being compiled.  Raises KernelError.
+        """
+        wanted = [name for name in dict.fromkeys(names) if name not in self._addresses]
+        codes = {name: self._read(name) for name in wanted}
+        missing = [name for name, code in codes.items() if code is None]
+        if missing:
+            self._compile(missing, progress)
+            codes.update({name: self._read(name) for name in missing})
+        self._link({name: code for name, code in codes.items() if code is not None})
+        lost = [name for name in wanted if name not in self._addresses]
+        if lost:
+            raise KernelError(f"compiled kernels are missing from {self.folder}: {', '.join(lost)}; remove that folder and try again")
+        return {name: self._addresses[name] for name in names}
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return unseal((self.folder / f"{name}.o").read_bytes())
+        except OSError:
+            return None
+
+    def _prepare_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+            self._remove_stale()
+        except OSError as error:
+            self.warnings.append(
+                f"compiled kernels cannot be kept in {self.root} ({error.strerror}): they will be compiled again at the next start"
+            )
+            self._temporary = tempfile.TemporaryDirectory(prefix="tandem-kernels-")
+            self.folder = Path(self._temporary.name)
+
+    def _remove_stale(self) -> None:
+        """Removes kernels of versions that nobody used for two months."""
+        os.utime(self.folder)
+        for old in self.root.iterdir():
+            if old.is_dir() and old != self.folder and time.time() - old.stat().st_mtime > STALE_AFTER_S:
+                for file in old.glob("*.o"):
+                    file.unlink(missing_ok=True)
+                if not any(old.iterdir()):
+                    old.rmdir()
+
+    def _compile(self, names: Sequence[str], progress: Progress | None) -> None:
+        self._prepare_folder()
+        shares = [share for share in (list(names[i :: self.workers]) for i in range(self.workers)) if share]
+        processes = [self._start_compiler(share) for share in shares]
+        done = 0
+        if progress:
+            progress(0, len(names))
+        try:
+            for process in processes:
+                assert process.stdout is not None
+                for _ in process.stdout:
+                    done += 1
+                    if progress:
+                        progress(done, len(names))
+            for process in processes:
+                assert process.stderr is not None
+                problem = process.stderr.read().strip()
+                if process.wait() != 0:
+                    last = problem.splitlines()[-1] if problem else f"exit status {process.returncode}"
+                    raise KernelError(f"compiling the kernels for {self.isa.name} failed: {last}")
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.communicate()
+
+    def _start_compiler(self, names: Sequence[str]) -> subprocess.Popen[str]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
+        environment[TARGET_VARIABLE] = self.isa.name
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT.parent), environment.get("PYTHONPATH"))))
+        if self.isa.llvm_cpu is not None:
+            environment["NUMBA_CPU_NAME"] = self.isa.llvm_cpu
+        command = [sys.executable, "-m", "kernels_cpu.compiler", str(self.folder), *names]
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def _link(self, codes: dict[str, bytes]) -> None:
+        import llvmlite.binding as llvm
+
+        if self._engine is None:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            machine = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault", jit=True)
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        for code in codes.values():
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        for name in codes:
+            self._addresses[name] = self._engine.get_function_address(name)
+
+    def close(self) -> None:
+        """Removes kernels that could not be kept."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None

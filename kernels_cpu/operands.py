@@ -1,0 +1,74 @@
+"""Operands of kernels: named 64-bit words in one block of memory for each step of a bound program.
+
+Owns the layouts that kernels and the binding share.  Every word is an address, a count, or a float32's bits.
+"""
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The words of one kernel's operands, in order."""
+
+    names: tuple[str, ...]
+
+    def offset(self, name: str) -> int:
+        """Bytes from the start of the operands to the word called `name`."""
+        return 8 * self.names.index(name)
+
+    def fill(self, values: Mapping[str, int]) -> list[int]:
+        """The words in order; a missing or unknown name is our own bug."""
+        if set(values) != set(self.names):
+            raise AssertionError(f"operands differ: {sorted(set(values) ^ set(self.names))}")
+        return [int(values[name]) for name in self.names]
+
+
+def float_word(value: float) -> int:
+    """A float32's bits as a word."""
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+# count: address of the word that holds the number of rows (tokens, or wanted outputs)
+PRODUCT = Layout(
+    ("weights", "num_blocks", "group_bytes", "records", "out", "out_stride", "num_groups", "groups_per_chunk",
+     "bias", "mode", "count", "tokens_per_chunk")
+)  # fmt: skip
+
+# source_blocks: blocks of a row (elements for float formats); group_stride: bytes between groups written
+PACK = Layout(
+    ("source", "row_bytes", "num_rows", "source_blocks", "out", "group_stride", "groups_per_chunk", "zeros")
+)  # fmt: skip
+
+# num_blocks: packed blocks of a row (columns for float formats); scale: float32 bits
+EMBED = Layout(("weights", "num_blocks", "group_bytes", "token_ids", "out", "out_stride", "scale"))
+
+# single, double: where records of one and of two terms go (0: not wanted); num_blocks: blocks of 32 columns
+NORMALIZE = Layout(
+    ("x", "x_stride", "weight", "width", "epsilon", "out", "out_stride", "add", "single", "double", "num_blocks", "count")
+)
+QUANTIZE = Layout(("x", "x_stride", "width", "num_blocks", "blocks_per_chunk", "single", "double", "count"))
+SELECT = Layout(("x", "x_stride", "outputs", "out", "out_stride", "width"))
+
+# q_norm, k_norm, angles 0: none.  angles: float32 [position][cosines, then sines][dimensions / 2]
+ROTATE = Layout(
+    ("q", "q_stride", "k", "k_stride", "v", "v_stride", "heads_per_kv", "num_kv_heads", "head_dim", "q_norm", "k_norm",
+     "epsilon", "angles", "dimensions", "is_neighbours", "positions", "slots", "page_tables", "table_stride", "cache",
+     "page_bytes", "head_bytes")
+)  # fmt: skip
+
+# tiles: int32 [tile][first token, tokens, slot]; spans: address of the word that says into how many spans a tile's
+# keys are split among chunks (0: not split); partial: float32 [token][head][span][head_dim + 16]
+ATTEND = Layout(
+    ("q", "q_stride", "out", "out_stride", "heads_per_kv", "num_kv_heads", "head_dim", "scale", "window", "tiles",
+     "positions", "page_tables", "table_stride", "cache", "page_bytes", "head_bytes", "spans", "partial")
+)  # fmt: skip
+
+# x: float32 rows; weights packed as [group][column][lane]
+PRODUCT_FLOATS = Layout(
+    ("weights", "num_columns", "group_bytes", "x", "x_stride", "out", "out_stride", "num_groups", "groups_per_chunk",
+     "bias", "mode", "count", "tokens_per_chunk")
+)  # fmt: skip
+GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))

@@ -1,0 +1,349 @@
+"""What a bound program will need: every matrix, vector, buffer and cache with its size, before anything is allocated.
+
+Owns the decisions (which matrices stand together, which records a buffer needs, how steps are cut into chunks) and the
+sums that the memory bill prints.  weights.py and binding.py take exactly these pieces, in this order.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Protocol
+
+from kernels_cpu import kv_layout
+from kernels_cpu.activations import RECORDS, Precision, terms_for
+from kernels_cpu.arena import aligned
+from kernels_cpu.isa import Isa
+from kernels_cpu.packed_formats import BLOCK, FLOAT_FORMATS, PACKED_FORMATS, packed_bytes, padded_columns
+from kernels_cpu.table import STEP_BYTES
+from models.program import Attend, Buffer, Embed, GatedProject, Normalize, Part, Program, Project, RotateAndStore, SelectOutputs
+
+ROW_ALIGNMENT = 256  # floats: packed blocks of an embedding are unpacked whole
+MAX_SPLIT_CELLS = 512  # (token, span) pairs of partial attention results that are kept at a time
+MAX_SPLIT_TOKENS = 8
+MAX_HEAD_DIM = 512
+MAX_TILE_ROWS = 64
+OPERAND_BYTES = 256  # reserved for each step
+
+
+class TensorLike(Protocol):
+    """What is asked of a file's tensor."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def format(self) -> FormatLike: ...
+
+
+class FormatLike(Protocol):
+    """What is asked of a block format."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class UnsupportedError(ValueError):
+    """A program or weight that these kernels cannot run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuLimits:
+    """How much a binding is made for; pages hold 64 positions."""
+
+    max_batch_tokens: int
+    max_outputs: int
+    max_sequences: int
+    context_size: int
+    num_pages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuBill:
+    """Bytes reserved, by what for."""
+
+    weights_bytes: int
+    kv_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """A packed matrix, or two whose groups of rows alternate (gate, up)."""
+
+    names: tuple[str, ...]
+    format_name: str
+    num_rows: int
+    num_columns: int
+    lanes: int
+
+    @property
+    def group_bytes(self) -> int:
+        return packed_bytes(self.format_name, self.lanes, self.num_columns, self.lanes)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of rows of one of the matrices."""
+        return -(-self.num_rows // self.lanes)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.group_bytes * self.num_groups * len(self.names)
+
+    @property
+    def is_float(self) -> bool:
+        return self.format_name in FLOAT_FORMATS
+
+    @property
+    def blocks_per_row(self) -> int:
+        """Packed blocks of a row; columns for float formats."""
+        return self.num_columns if self.is_float else -(-self.num_columns // PACKED_FORMATS[self.format_name].columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """A buffer in memory: floats [rows][row_floats] and records where products want them."""
+
+    buffer: Buffer
+    rows: int
+    is_output: bool
+    terms: frozenset[int]
+
+    @property
+    def row_bytes(self) -> int:
+        return 4 * (-(-self.buffer.width // ROW_ALIGNMENT) * ROW_ALIGNMENT)
+
+    @property
+    def float_bytes(self) -> int:
+        return self.row_bytes * self.rows
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of 32 columns that records hold."""
+        return padded_columns(self.buffer.width) // BLOCK
+
+    def record_bytes(self, terms: int) -> int:
+        return self.num_blocks * padded_tokens(self.rows) * RECORDS[terms].size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return aligned(self.float_bytes) + sum(aligned(self.record_bytes(terms)) for terms in self.terms)
+
+
+def padded_tokens(count: int) -> int:
+    """Tokens for which records have room: tiles of four, or a single one."""
+    return 1 if count == 1 else -(-count // 4) * 4
+
+
+@dataclass
+class Plan:
+    """The pieces of a bound program."""
+
+    matrices: dict[tuple[str, ...], Matrix] = field(default_factory=dict)
+    vectors: dict[str, int] = field(default_factory=dict)  # float32 weights: values
+    areas: dict[str, Area] = field(default_factory=dict)
+    num_steps: int = 0
+
+    def matrix_of(self, name: str) -> Matrix:
+        return self.matrices[(name,)]
+
+
+def make_plan(
+    program: Program, tensors: Mapping[str, TensorLike], limits: CpuLimits, isa: Isa, precision: Precision
+) -> Plan:
+    """The pieces for `program` with a file's tensors.  Raises UnsupportedError naming the weight."""
+    plan = Plan()
+    wanted: dict[str, set[int]] = {}
+    for operation in program.operations:
+        match operation:
+            case Embed(weight=weight):
+                _add_matrix(plan, tensors, (weight,), isa)
+            case Normalize(weight=weight):
+                _add_vector(plan, tensors, weight)
+            case Project(x=x, parts=parts, sensitive=sensitive):
+                for part in parts:
+                    matrix = _add_matrix(plan, tensors, (part.weight,), isa)
+                    _want_records(wanted, matrix, x, terms_for(precision, sensitive))
+                    if part.bias is not None:
+                        _add_vector(plan, tensors, part.bias)
+            case GatedProject(x=x, gate=gate, up=up):
+                for names in gated_names(tensors, gate, up):
+                    matrix = _add_matrix(plan, tensors, names, isa)
+                    _want_records(wanted, matrix, x, terms_for(precision, False))
+            case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
+                _check_head(cache.head_dim, operation.layer_idx)
+                for name in (q_norm, k_norm):
+                    if name is not None:
+                        _add_vector(plan, tensors, name)
+            case _:
+                pass
+    _add_areas(plan, program, tensors, limits, wanted)
+    plan.num_steps = sum(_steps_of(operation) for operation in program.operations)
+    return plan
+
+
+def gated_names(tensors: Mapping[str, TensorLike], gate: str, up: str) -> list[tuple[str, ...]]:
+    """Gate and up stand together where they share a format, else each for itself."""
+    if tensors[gate].format.name == tensors[up].format.name:
+        return [(gate, up)]
+    return [(gate,), (up,)]
+
+
+def up_buffer(operation: GatedProject) -> Buffer:
+    """Where `up` goes when it cannot stand together with the gate."""
+    return Buffer(name=f"{operation.out.name}.up", width=operation.out.width)
+
+
+def _steps_of(operation: object) -> int:
+    match operation:
+        case Project(parts=parts):
+            return len(parts) + 1
+        case GatedProject():
+            return 4
+        case Attend():
+            return 3
+        case _:
+            return 1
+
+
+def _check_head(head_dim: int, layer_idx: int) -> None:
+    if head_dim % 16 or head_dim > MAX_HEAD_DIM:
+        raise UnsupportedError(
+            f"layer {layer_idx} has heads of {head_dim} values; the CPU kernels take multiples of 16 up to {MAX_HEAD_DIM}"
+        )
+
+
+def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str, ...], isa: Isa) -> Matrix:
+    if names not in plan.matrices:
+        tensor = tensors[names[0]]
+        format_name = tensor.format.name
+        if format_name not in FLOAT_FORMATS and format_name not in PACKED_FORMATS:
+            raise UnsupportedError(f"weight {names[0]} has format {format_name}, which the CPU kernels cannot multiply with")
+        rows, columns = tensor.shape
+        plan.matrices[names] = Matrix(
+            names=names, format_name=format_name, num_rows=rows, num_columns=columns, lanes=isa.lanes
+        )
+    return plan.matrices[names]
+
+
+def _add_vector(plan: Plan, tensors: Mapping[str, TensorLike], name: str) -> None:
+    plan.vectors[name] = prod(tensors[name].shape)
+
+
+def _want_records(wanted: dict[str, set[int]], matrix: Matrix, x: Buffer, terms: int) -> None:
+    if not matrix.is_float:
+        wanted.setdefault(x.name, set()).add(terms)
+
+
+def _add_areas(
+    plan: Plan, program: Program, tensors: Mapping[str, TensorLike], limits: CpuLimits, wanted: dict[str, set[int]]
+) -> None:
+    outputs = _output_buffers(program)
+    buffers = dict(program.buffers())
+    for operation in program.operations:
+        if isinstance(operation, GatedProject) and len(gated_names(tensors, operation.gate, operation.up)) == 2:
+            extra = up_buffer(operation)
+            buffers[extra.name] = extra
+    for name, buffer in buffers.items():
+        is_output = name in outputs
+        rows = limits.max_outputs if is_output else limits.max_batch_tokens
+        terms = frozenset(wanted.get(name, ()))
+        plan.areas[name] = Area(buffer=buffer, rows=rows, is_output=is_output, terms=terms)
+
+
+def _output_buffers(program: Program) -> set[str]:
+    """Names of the buffers that hold only rows whose logits are wanted."""
+    found: set[str] = set()
+    for operation in program.operations:
+        match operation:
+            case SelectOutputs(out=out):
+                found.add(out.name)
+            case Normalize(x=x, out=out) | GatedProject(x=x, out=out) if x.name in found:
+                found.add(out.name)
+            case Project(x=x, parts=parts) if x.name in found:
+                found.update(part.out.name for part in parts if isinstance(part, Part))
+            case _:
+                pass
+    return found
+
+
+def weights_bytes(plan: Plan) -> int:
+    """Bytes of all packed weights."""
+    matrices = sum(aligned(matrix.size_bytes) for matrix in plan.matrices.values())
+    return matrices + sum(aligned(vector_bytes(count)) for count in plan.vectors.values())
+
+
+def vector_bytes(count: int) -> int:
+    """float32 values, rounded up to whole vectors."""
+    return 4 * (-(-count // 16) * 16)
+
+
+def kv_bytes(program: Program, limits: CpuLimits) -> int:
+    """Bytes of the K and V pages of all layers."""
+    each = (kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in program.layers)
+    return sum(aligned(limits.num_pages * size) for size in each)
+
+
+def rope_tables(program: Program) -> dict[object, int]:
+    """The distinct rotations of a program and the floats of one position of each."""
+    ropes = (operation.rope for operation in program.operations if isinstance(operation, RotateAndStore))
+    return {rope: rope.dimensions for rope in ropes if rope is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchArrays:
+    """int32 values in the arrays that describe a batch."""
+
+    tokens: int
+    outputs: int
+    tiles: int
+    table_entries: int
+    table_row: int
+
+    @property
+    def sizes_bytes(self) -> dict[str, int]:
+        return {
+            "header": 64,
+            "token_ids": 4 * self.tokens,
+            "positions": 4 * self.tokens,
+            "slots": 4 * self.tokens,
+            "outputs": 4 * self.outputs,
+            "tiles": 12 * self.tiles,
+            "page_tables": 4 * self.table_entries,
+        }
+
+
+def batch_arrays(limits: CpuLimits) -> BatchArrays:
+    """How large a batch's arrays are."""
+    row = -(-limits.context_size // kv_layout.PAGE_SIZE)
+    return BatchArrays(
+        tokens=limits.max_batch_tokens,
+        outputs=limits.max_outputs,
+        tiles=limits.max_batch_tokens,
+        table_entries=row * limits.max_sequences,
+        table_row=row,
+    )
+
+
+def partial_bytes(program: Program) -> int:
+    """Bytes of the partial attention results."""
+    cells = (op.num_heads * (op.cache.head_dim + 16) for op in program.operations if isinstance(op, Attend))
+    return 4 * MAX_SPLIT_CELLS * max(cells, default=0)
+
+
+def workspace_bytes(plan: Plan, program: Program, limits: CpuLimits) -> int:
+    """Bytes of everything else: buffers, records, batch, rotation tables, partial results, the table of steps."""
+    areas = sum(area.size_bytes for area in plan.areas.values())
+    batch = sum(aligned(size) for size in batch_arrays(limits).sizes_bytes.values())
+    ropes = sum(aligned(4 * floats * limits.context_size) for floats in rope_tables(program).values())
+    table = aligned((plan.num_steps + 1) * STEP_BYTES) + aligned(plan.num_steps * OPERAND_BYTES)
+    return areas + batch + ropes + table + aligned(partial_bytes(program))
+
+
+def make_bill(plan: Plan, program: Program, limits: CpuLimits) -> CpuBill:
+    """What a binding reserves, to the byte."""
+    return CpuBill(
+        weights_bytes=weights_bytes(plan),
+        kv_bytes=kv_bytes(program, limits),
+        workspace_bytes=workspace_bytes(plan, program, limits),
+    )

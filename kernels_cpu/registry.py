@@ -1,0 +1,77 @@
+"""Which kernels exist: a kernel's name to the Python function that Numba compiles.
+
+A name is a family and its parameters, such as `product-Q4_K-2`.  Owns the families; nothing is imported before a
+kernel is asked for, and only the compiler's processes ask.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernels_cpu.packed_formats import FLOAT_FORMATS
+
+Kernel = Callable[[int, int], None]
+
+
+def build(name: str) -> Kernel:
+    """The Python function of a kernel (operands address, chunk).  Raises KeyError for an unknown family."""
+    family, *parameters = name.split("-")
+    return FAMILIES[family](*parameters)
+
+
+def _product(format_name: str, terms: str) -> Kernel:
+    from kernels_cpu.product import make_product
+
+    return make_product(format_name, int(terms))
+
+
+def _product_floats(format_name: str) -> Kernel:
+    from kernels_cpu.product_floats import make_product_floats
+
+    return make_product_floats(format_name)
+
+
+def _pack(format_name: str) -> Kernel:
+    from kernels_cpu.packing import make_pack, make_pack_floats
+
+    size = FLOAT_FORMATS.get(format_name)
+    return make_pack(format_name) if size is None else make_pack_floats(size)
+
+
+def _embed(format_name: str) -> Kernel:
+    from kernels_cpu.rows import make_embed, make_embed_floats
+
+    return make_embed_floats(format_name) if format_name in FLOAT_FORMATS else make_embed(format_name)
+
+
+def _row(kind: str) -> Kernel:
+    from kernels_cpu import rows
+
+    makers = {"normalize": rows.make_normalize, "quantize": rows.make_quantize, "select": rows.make_select, "gate": rows.make_gate}
+    return makers[kind]()
+
+
+def _attention(kind: str) -> Kernel:
+    if kind == "rotate":
+        from kernels_cpu.rotate import make_rotate
+
+        return make_rotate()
+    from kernels_cpu import attention
+
+    return {"attend": attention.make_attend, "combine": attention.make_combine}[kind]()
+
+
+def _executor(part: str) -> Kernel:
+    from kernels_cpu import executor
+
+    return {"run": executor.run, "work": executor.work}[part]
+
+
+FAMILIES: dict[str, Callable[..., Kernel]] = {
+    "product": _product,
+    "product_floats": _product_floats,
+    "pack": _pack,
+    "embed": _embed,
+    "row": _row,
+    "attention": _attention,
+    "executor": _executor,
+}

@@ -1,0 +1,261 @@
+"""Lowers a program to the executor's steps: kernel names, operands, chunks, and where threads wait.
+
+Owns the cutting into chunks.  Works on addresses that binding.py took from its arenas.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kernels_cpu import kv_layout, operands
+from kernels_cpu.activations import Precision, terms_for
+from kernels_cpu.operands import Layout, float_word
+from kernels_cpu.plan import Area, Matrix, Plan, gated_names, up_buffer
+from models.program import (
+    Activation, Attend, Buffer, Embed, GatedProject, Normalize, Operation, Program, Project, Rope, RotateAndStore, SelectOutputs,
+)  # fmt: skip
+
+MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}  # product.SILU_GATE, product.GELU_GATE
+STORE, ADD = 0, 1
+CHUNK_BYTES = 48 * 1024  # packed weights of a chunk, about: it stays in the second-level cache
+TOKEN_BLOCK_BYTES = 256 * 1024  # activation records of a chunk's tokens
+QUANTIZE_BLOCKS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """chunks = fixed * ceil(count / per_chunk), or fixed when per_chunk is 0; `count` names a word of the header."""
+
+    kernel: str
+    layout: Layout
+    values: Mapping[str, int]
+    fixed: int
+    count: str | None = None
+    per_chunk: int = 0
+    waits: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Addresses of everything a step touches."""
+
+    matrices: Mapping[tuple[str, ...], int]
+    vectors: Mapping[str, int]
+    floats: Mapping[str, int]
+    records: Mapping[tuple[str, int], int]
+    batch: Mapping[str, int]
+    ropes: Mapping[Rope, int]
+    caches: tuple[int, ...]
+    partial: int
+    table_row_bytes: int
+
+
+HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "combine_tokens")
+
+
+class StepMaker:
+    """Makes the steps of a program, operation by operation."""
+
+    def __init__(self, program: Program, plan: Plan, places: Places, precision: Precision) -> None:
+        self.program, self.plan, self.places, self.precision = program, plan, places, precision
+
+    def all(self) -> list[Step]:
+        """The steps in order."""
+        return [step for operation in self.program.operations for step in self._steps(operation)]
+
+    def _steps(self, operation: Operation) -> Iterator[Step]:
+        match operation:
+            case Embed():
+                yield self._embed(operation)
+            case Normalize():
+                yield self._normalize(operation)
+            case Project():
+                yield from self._project(operation)
+            case GatedProject():
+                yield from self._gated(operation)
+            case RotateAndStore():
+                yield self._rotate(operation)
+            case Attend():
+                yield from self._attend(operation)
+            case SelectOutputs():
+                yield self._select(operation)
+
+    # --- pieces ---------------------------------------------------------------------------------------
+    def _word(self, name: str) -> int:
+        """Address of a word of the batch's header."""
+        return self.places.batch["header"] + 8 * HEADER.index(name)
+
+    def _area(self, buffer: Buffer) -> Area:
+        return self.plan.areas[buffer.name]
+
+    def _count(self, buffer: Buffer) -> str:
+        return "num_outputs" if self._area(buffer).is_output else "num_tokens"
+
+    def _vector(self, name: str | None) -> int:
+        return 0 if name is None else self.places.vectors[name]
+
+    def _record(self, buffer: Buffer, terms: int) -> int:
+        return self.places.records.get((buffer.name, terms), 0)
+
+    def _floats(self, name: str, buffer: Buffer) -> dict[str, int]:
+        return {name: self.places.floats[buffer.name], f"{name}_stride": self._area(buffer).row_bytes}
+
+    # --- operations ---------------------------------------------------------------------------------------
+    def _embed(self, operation: Embed) -> Step:
+        matrix = self.plan.matrix_of(operation.weight)
+        values = {
+            "weights": self.places.matrices[matrix.names],
+            "num_blocks": matrix.blocks_per_row,
+            "group_bytes": matrix.group_bytes,
+            "token_ids": self.places.batch["token_ids"],
+            "scale": float_word(operation.scale),
+            **self._floats("out", operation.out),
+        }
+        return Step(
+            kernel=f"embed-{matrix.format_name}", layout=operands.EMBED, values=values, fixed=1, count="num_tokens", per_chunk=1
+        )
+
+    def _normalize(self, operation: Normalize) -> Step:
+        area, count = self._area(operation.out), self._count(operation.out)
+        values = {
+            **self._floats("x", operation.x),
+            **self._floats("out", operation.out),
+            "weight": self._vector(operation.weight),
+            "width": operation.x.width,
+            "epsilon": float_word(operation.epsilon),
+            "add": int(operation.add),
+            "single": self._record(operation.out, 1),
+            "double": self._record(operation.out, 2),
+            "num_blocks": area.num_blocks if area.terms else 0,
+            "count": self._word(count),
+        }
+        return Step(kernel="row-normalize", layout=operands.NORMALIZE, values=values, fixed=1, count=count, per_chunk=1)
+
+    def _quantize(self, buffer: Buffer) -> Iterator[Step]:
+        """Records of a buffer that was written as floats, where some product wants them."""
+        area, count = self._area(buffer), self._count(buffer)
+        if not area.terms:
+            return
+        values = {
+            **self._floats("x", buffer),
+            "width": buffer.width,
+            "num_blocks": area.num_blocks,
+            "blocks_per_chunk": QUANTIZE_BLOCKS,
+            "single": self._record(buffer, 1),
+            "double": self._record(buffer, 2),
+            "count": self._word(count),
+        }
+        pieces = -(-area.num_blocks // QUANTIZE_BLOCKS)
+        yield Step(kernel="row-quantize", layout=operands.QUANTIZE, values=values, fixed=pieces, count=count, per_chunk=1)
+
+    def _product(self, matrix: Matrix, x: Buffer, out: Buffer, bias: int, mode: int, terms: int, waits: bool) -> Step:
+        count = self._count(x)
+        per_chunk = max(1, CHUNK_BYTES // (matrix.group_bytes * len(matrix.names)))
+        row_chunks = -(-matrix.num_groups // per_chunk)
+        per_chunk = -(-matrix.num_groups // row_chunks)
+        values = {
+            "weights": self.places.matrices[matrix.names],
+            "group_bytes": matrix.group_bytes,
+            **self._floats("out", out),
+            "num_groups": matrix.num_groups,
+            "groups_per_chunk": per_chunk,
+            "bias": bias,
+            "mode": mode,
+            "count": self._word(count),
+        }
+        if matrix.is_float:
+            token_bytes, layout, kernel = 4 * x.width, operands.PRODUCT_FLOATS, f"product_floats-{matrix.format_name}"
+            values |= {"num_columns": matrix.num_columns, **self._floats("x", x)}
+        else:
+            token_bytes, layout = (32 * terms + 16) * self._area(x).num_blocks, operands.PRODUCT
+            kernel = f"product-{matrix.format_name}-{terms}"
+            values |= {"num_blocks": matrix.blocks_per_row, "records": self._record(x, terms)}
+        tokens = max(32, TOKEN_BLOCK_BYTES // token_bytes // 8 * 8)
+        values["tokens_per_chunk"] = tokens
+        return Step(kernel=kernel, layout=layout, values=values, fixed=row_chunks, count=count, per_chunk=tokens, waits=waits)
+
+    def _project(self, operation: Project) -> Iterator[Step]:
+        terms = terms_for(self.precision, operation.sensitive)
+        for idx, part in enumerate(operation.parts):
+            matrix = self.plan.matrix_of(part.weight)
+            is_last = idx == len(operation.parts) - 1
+            mode = ADD if operation.add else STORE
+            yield self._product(matrix, operation.x, part.out, self._vector(part.bias), mode, terms, is_last)
+
+    def _gated(self, operation: GatedProject) -> Iterator[Step]:
+        terms = terms_for(self.precision, False)
+        mode = MODES[operation.activation]
+        if (operation.gate, operation.up) in self.plan.matrices:
+            matrix = self.plan.matrices[operation.gate, operation.up]
+            yield self._product(matrix, operation.x, operation.out, 0, mode, terms, True)
+        else:
+            up = up_buffer(operation)
+            yield self._product(self.plan.matrix_of(operation.gate), operation.x, operation.out, 0, STORE, terms, False)
+            yield self._product(self.plan.matrix_of(operation.up), operation.x, up, 0, STORE, terms, True)
+            count = self._count(operation.out)
+            values = {
+                **self._floats("gate", operation.out), **self._floats("up", up), "width": operation.out.width, "mode": mode,
+            }  # fmt: skip
+            yield Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=1, count=count, per_chunk=1)
+        yield from self._quantize(operation.out)
+
+    def _cache(self, layer_idx: int) -> dict[str, int]:
+        layer = self.program.layers[layer_idx]
+        return {
+            "cache": self.places.caches[layer_idx],
+            "page_bytes": kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim),
+            "head_bytes": kv_layout.head_bytes(layer.head_dim),
+            "page_tables": self.places.batch["page_tables"],
+            "table_stride": self.places.table_row_bytes,
+            "positions": self.places.batch["positions"],
+            "num_kv_heads": layer.num_kv_heads,
+            "head_dim": layer.head_dim,
+        }
+
+    def _rotate(self, operation: RotateAndStore) -> Step:
+        cache, rope = operation.cache, operation.rope
+        values = {
+            **self._floats("q", operation.q),
+            **self._floats("k", operation.k),
+            **self._floats("v", operation.v),
+            **self._cache(operation.layer_idx),
+            "heads_per_kv": operation.num_heads // cache.num_kv_heads,
+            "q_norm": self._vector(operation.q_norm),
+            "k_norm": self._vector(operation.k_norm),
+            "epsilon": float_word(operation.epsilon),
+            "angles": 0 if rope is None else self.places.ropes[rope],
+            "dimensions": 0 if rope is None else rope.dimensions,
+            "is_neighbours": int(rope is not None and rope.pairing == "neighbours"),
+            "slots": self.places.batch["slots"],
+        }
+        return Step(
+            kernel="attention-rotate", layout=operands.ROTATE, values=values, fixed=cache.num_kv_heads, count="num_tokens", per_chunk=1
+        )
+
+    def _attend(self, operation: Attend) -> Iterator[Step]:
+        cache = operation.cache
+        values = {
+            **self._floats("q", operation.q),
+            **self._floats("out", operation.out),
+            **self._cache(operation.layer_idx),
+            "heads_per_kv": operation.num_heads // cache.num_kv_heads,
+            "scale": float_word(operation.scale),
+            "window": cache.window or 0,
+            "tiles": self.places.batch["tiles"],
+            "spans": self._word("spans"),
+            "partial": self.places.partial,
+        }
+        for kernel, count in (("attention-attend", "attend_pieces"), ("attention-combine", "combine_tokens")):
+            yield Step(
+                kernel=kernel, layout=operands.ATTEND, values=values, fixed=cache.num_kv_heads, count=count, per_chunk=1
+            )
+        yield from self._quantize(operation.out)
+
+    def _select(self, operation: SelectOutputs) -> Step:
+        values = {
+            **self._floats("x", operation.x),
+            **self._floats("out", operation.out),
+            "outputs": self.places.batch["outputs"],
+            "width": operation.x.width,
+        }
+        return Step(kernel="row-select", layout=operands.SELECT, values=values, fixed=1, count="num_outputs", per_chunk=1)
