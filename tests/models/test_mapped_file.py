@@ -57,7 +57,8 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
         "try: open_model_file(sys.argv[1])\n"
         "except FileError as error: print(error)"
     )
-    run = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, cwd=Path.cwd(), check=True)
+    root = Path(__file__).resolve().parents[2]
+    run = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, cwd=root, check=True)
     assert run.stdout == f"'{path}' may not be read by this user: give it permission (`chmod +r`).\n"
 
 
