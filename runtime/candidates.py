@@ -88,13 +88,10 @@ def nucleus(row: np.ndarray, top_p: float) -> Candidates:
     peak = _check_peak(row)
     wanted = top_p * float(np.exp(row - np.float32(peak)).sum(dtype=np.float64))
     gap = _FIRST_GAP
-    while gap <= _LAST_GAP:
-        found = above(row, gap)
-        sums = np.cumsum(np.exp(found.logits - peak))
-        if sums[-1] >= wanted:
-            return found.first(_reach(sums, wanted))
+    while gap <= _LAST_GAP and float(np.exp(row[row >= peak - gap].astype(np.float64) - peak).sum()) < wanted:
         gap *= 2
-    return above(row, math.inf)
+    found = above(row, gap if gap <= _LAST_GAP else math.inf)
+    return found.first(_reach(np.cumsum(np.exp(found.logits - peak)), wanted))
 
 
 def keep_top_p(candidates: Candidates, top_p: float) -> Candidates:
@@ -134,8 +131,9 @@ def best_logprobs(row: np.ndarray, count: int, scratch: np.ndarray) -> tuple[tup
 
 
 def _sorted(row: np.ndarray, ids: np.ndarray, count: int) -> Candidates:
+    """The ids, ascending, by logit."""
     values = row[ids]
-    order = np.argsort(-values, kind="stable")[:count]  # ids ascend, so equal logits stay in order of id
+    order = np.argsort(-values, kind="stable")[:count]  # equal logits stay in order of id
     return Candidates(ids=ids[order], logits=values[order].astype(np.float64), is_sorted=True)
 
 

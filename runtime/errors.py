@@ -47,6 +47,10 @@ class CapacityError(EngineError):
         self.available_bytes = available_bytes
 
 
+class DeviceError(EngineError):
+    """A device is missing, or can't run this model, or failed to make itself ready."""
+
+
 class EngineClosedError(EngineError):
     """The engine was closed and takes no more work."""
 

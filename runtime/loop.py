@@ -21,10 +21,12 @@ from runtime.sequence import TokenSequence
 class EngineLoop:
     """Runs answers on a device until it is closed; then the device is closed too, by the thread that used it."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, *, num_tokens: int | None = None) -> None:
+        """num_tokens: rows of logits are cut to these, where the model has more than the vocabulary; None: all."""
+        self._num_tokens = num_tokens or binding.vocab_size
         self._binding = binding
         self._scheduler = Scheduler(binding.limits, binding.copy_page)
-        self._scratch = np.empty(binding.vocab_size, dtype=np.float32)
+        self._scratch = np.empty(self._num_tokens, dtype=np.float32)
         self._answers: dict[TokenSequence, Answer] = {}
         # Other threads touch what follows, under the lock.
         self._wakeup = threading.Condition()
@@ -129,7 +131,8 @@ class EngineLoop:
         if work.num_outputs == 0:
             return
         first_position = work.start + work.count - work.num_outputs
-        reason = answer.take(rows[work.first_row : work.first_row + work.num_outputs], first_position, self._scratch)
+        own_rows = rows[work.first_row : work.first_row + work.num_outputs, : self._num_tokens]
+        reason = answer.take(own_rows, first_position, self._scratch)
         if reason is not None:
             self._finish(answer, reason)
 

@@ -67,9 +67,8 @@ def _largest(price: Price, fits: int, too_large: int, budget: int) -> int:
 def _too_large(bill: MemoryBill, budget: int) -> CapacityError:
     memory = bill.memory
     return CapacityError(
-        f"The model needs {size_text(memory.total_bytes)} with a context of {bill.context_size} tokens "
-        f"(weights {size_text(memory.weights_bytes)}, KV cache {size_text(memory.kv_bytes)}, workspace "
-        f"{size_text(memory.workspace_bytes)}) and this machine can spare {size_text(budget)}. "
+        f"The model needs {size_text(memory.total_bytes)} with a context of {bill.context_size} tokens ({memory}), "
+        f"and this machine can spare {size_text(budget)}. "
         f"Choose a smaller context size or a smaller model, or close other programs.",
         needed_bytes=memory.total_bytes,
         available_bytes=budget,

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
 
+from runtime.devices.binding import Activations, CacheType
 from runtime.errors import OptionError
 from runtime.sampling import SamplingOptions
 from runtime.validation import check_choice, check_integer
 
-ACTIVATIONS = ("fast", "balanced", "exact")
-CACHE_TYPES = ("f16",)
+ACTIVATIONS = get_args(Activations)
+CACHE_TYPES = get_args(CacheType)
 ISA_LEVELS = ("auto", "avx512", "avxvnni", "avx2", "neon", "portable")
+
+DEFAULT_KERNEL_FOLDER = Path("~/.cache/tandem/kernels")
 
 MAX_CONTEXT_SIZE = 2**24
 MAX_THREADS = 2**16
@@ -35,15 +40,17 @@ class EngineOptions:
     threads: None: one for each fast core.  batch_size: tokens a step, the size of a prefill chunk.
     max_sequences: generations that share a step; more wait.  max_outputs: rows of logits a step.
     activations: how inputs of products are rounded.  isa: the instruction set, for tests and comparisons.
+    kernel_folder: where compiled kernels are kept from one run to the next.
     """
 
     context_size: int | None = None
     threads: int | None = None
     batch_size: int = 512
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    activations: str = "balanced"
+    cache_type_k: CacheType = "f16"
+    cache_type_v: CacheType = "f16"
+    activations: Activations = "balanced"
     isa: str = "auto"
+    kernel_folder: Path = DEFAULT_KERNEL_FOLDER
     max_sequences: int = 1
     max_outputs: int = 32
 

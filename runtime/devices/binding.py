@@ -9,11 +9,17 @@ engine's business: it sends page tables with every batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
 import numpy as np
 
+from models.transfers import size_text
+
 PAGE_SIZE = 64
+
+Activations = Literal["fast", "balanced", "exact"]
+CacheType = Literal["f16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,23 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """How a program is bound.
+
+    threads: on a CPU; activations: how inputs of products are rounded; isa: the instruction set; kernel_folder: where
+    compiled kernels are kept.
+    """
+
+    limits: Limits
+    threads: int
+    cache_type_k: CacheType
+    cache_type_v: CacheType
+    activations: Activations
+    isa: str
+    kernel_folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
     """Bytes that a binding reserves: nothing is allocated after it was made."""
 
@@ -43,6 +66,12 @@ class DeviceMemory:
     def total_bytes(self) -> int:
         """All of it."""
         return self.weights_bytes + self.kv_bytes + self.workspace_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"weights {size_text(self.weights_bytes)}, KV cache {size_text(self.kv_bytes)}, "
+            f"workspace {size_text(self.workspace_bytes)}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +109,11 @@ class Binding(Protocol):
         """What was really reserved."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user on what was met while binding."""
+        ...
+
     def run(self, batch: Batch) -> np.ndarray:
         """float32 [n, vocab_size], valid until the next run; the caller may write into it.
 
@@ -94,7 +128,10 @@ class Binding(Protocol):
         ...
 
     def cancel(self) -> None:
-        """From any thread: the run in progress stops at its next step; the run after it is not touched."""
+        """From any thread: the run in progress stops at its next step and raises Cancelled.
+
+        When no run is in progress, the next one stops instead, so that a cancel just before it is not lost.
+        """
         ...
 
     def close(self) -> None:

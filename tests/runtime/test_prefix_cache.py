@@ -159,7 +159,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.written[match.partial_page][: match.partial_tokens] == wanted
         self.users.append(list(match.pages))
 
-    @precondition(lambda self: getattr(self, "users", None))
+    @precondition(lambda self: bool(getattr(self, "users", [])))
     @rule(data=st.data())
     def stop_using(self, data: st.DataObject) -> None:
         for page in self.users.pop(data.draw(st.integers(0, len(self.users) - 1))):

@@ -55,7 +55,8 @@ def plain_ids(prompt: Sequence[int], count: int) -> list[int]:
 class FakeBinding:
     """Satisfies runtime.devices.binding.Binding.
 
-    hold() makes runs wait until release(), cancel() or close(); `entered` is set whenever a run begins.
+    hold() makes runs wait until release() or cancel(), hold_at_run(n) those after the first n; `entered` is set when a
+    run begins to wait.
     fail_next: raised by the next run.  num_tokens, num_runs: what was computed.  largest_run: tokens.
     """
 
@@ -65,6 +66,7 @@ class FakeBinding:
         self.memory = DeviceMemory(
             weights_bytes=1000, kv_bytes=self.limits.num_pages * PAGE_SIZE * 4, workspace_bytes=10
         )
+        self.notes: tuple[str, ...] = ()
         self.entered = threading.Event()
         self.fail_next: Exception | None = None
         self.num_tokens = 0
@@ -76,13 +78,19 @@ class FakeBinding:
         self.threads: set[int] = set()
         self._pages = np.full((self.limits.num_pages, PAGE_SIZE), -1, dtype=np.int32)
         self._logits = np.zeros((self.limits.max_outputs, VOCAB_SIZE), dtype=np.float32)
+        self._held_from = 0
         self._open = threading.Event()
         self._open.set()
         self._cancel = threading.Event()
 
     def hold(self) -> None:
         """Makes runs wait."""
+        self.hold_at_run(self.num_runs)
+
+    def hold_at_run(self, num_runs: int) -> None:
+        """Makes runs wait once so many were done."""
         self.entered.clear()
+        self._held_from = num_runs
         self._open.clear()
 
     def release(self) -> None:
@@ -91,13 +99,14 @@ class FakeBinding:
 
     def run(self, batch: Batch) -> np.ndarray:
         assert not self.is_closed
-        self._cancel.clear()
         self.threads.add(threading.get_ident())
         self._check(batch)
-        self.entered.set()
-        while not self._open.wait(0.001):
-            if self._cancel.is_set():
-                raise Cancelled("stopped")
+        while self.num_runs >= self._held_from and not self._open.is_set() and not self._cancel.is_set():
+            self.entered.set()
+            self._open.wait(0.001)
+        if self._cancel.is_set():
+            self._cancel.clear()
+            raise Cancelled("stopped")
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error

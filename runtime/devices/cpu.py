@@ -1,0 +1,99 @@
+"""The CPU as a device.
+
+Owns the translation between the engine's terms and those of kernels_cpu: limits, batches, errors.  Does not know how
+anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels_cpu.arena import OutOfMemoryError
+from kernels_cpu.binding import CpuModel, CpuOptions
+from kernels_cpu.binding import bill as bill_cpu
+from kernels_cpu.binding import bind as bind_cpu
+from kernels_cpu.isa import IsaError
+from kernels_cpu.kernel_cache import KernelError
+from kernels_cpu.plan import CpuBill, CpuLimits, UnsupportedError
+from runtime.devices.binding import Batch, DeviceMemory, DeviceOptions, Limits
+from runtime.errors import Cancelled, DeviceError
+
+if TYPE_CHECKING:
+    from models.gguf_file import ModelFile
+    from models.program import Program
+
+Progress = Callable[[str, int, int], None]
+
+
+class CpuBinding:
+    """A program bound to this machine's processor; see runtime.devices.binding.Binding."""
+
+    def __init__(self, model: CpuModel, limits: Limits) -> None:
+        self._model = model
+        self.limits = limits
+        self.vocab_size = model.program.vocab_size
+        self.memory = _memory(model.bill)
+        self.notes = tuple(map(_sentence, model.warnings))
+
+    def run(self, batch: Batch) -> np.ndarray:
+        rows = self._model.run(batch.token_ids, batch.positions, batch.slots, batch.page_tables, batch.outputs)
+        if rows is None:
+            raise Cancelled("The run was stopped.")
+        return rows
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._model.copy_page(source, target)
+
+    def cancel(self) -> None:
+        self._model.cancel()
+
+    def close(self) -> None:
+        self._model.close()
+
+
+def price(program: Program, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
+    """What bind() will reserve, to the byte.  Raises DeviceError for what this machine can't run."""
+    with _device_errors():
+        return _memory(bill_cpu(program, file, _limits(options), options.activations, options.isa))
+
+
+def bind(program: Program, file: ModelFile, options: DeviceOptions, progress: Progress) -> CpuBinding:
+    """Compiles what kernels are missing, packs the weights and reserves all memory; the file may be closed after it.
+
+    progress(stage, done, total) is called from this thread; what it raises ends the binding.
+    """
+    cpu_options = CpuOptions(
+        threads=options.threads,
+        activations=options.activations,
+        isa=options.isa,
+        kernel_folder=options.kernel_folder,
+    )
+    with _device_errors():
+        return CpuBinding(bind_cpu(program, file, _limits(options), cpu_options, progress), options.limits)
+
+
+def _limits(options: DeviceOptions) -> CpuLimits:
+    return CpuLimits(**asdict(options.limits))
+
+
+def _memory(bill: CpuBill) -> DeviceMemory:
+    return DeviceMemory(weights_bytes=bill.weights_bytes, kv_bytes=bill.kv_bytes, workspace_bytes=bill.workspace_bytes)
+
+
+@contextmanager
+def _device_errors() -> Iterator[None]:
+    """Turns what the kernels' room raises into this room's errors."""
+    try:
+        yield
+    except (IsaError, KernelError, OutOfMemoryError, UnsupportedError) as error:
+        raise DeviceError(_sentence(str(error))) from error
+
+
+def _sentence(text: str) -> str:
+    """With a capital at the beginning and a full stop at the end."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

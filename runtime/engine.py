@@ -1,0 +1,194 @@
+"""The engine: one loaded model that answers prompts.
+
+Owns the parts of a loaded model and their joining.  Does not know how a step is scheduled (loop.py), what a device
+computes, nor who asks.
+
+    with Engine.load("model.gguf") as engine:
+        for chunk in engine.generate("Why is the sky blue?"):
+            print(chunk.text, end="", flush=True)
+
+Every method may be called from any thread.  generate() returns at once; the engine's own thread does the work.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.chat_template import ChatTemplate, load_chat_template
+from models.gguf_file import ModelFile, open_model_file
+from models.vocabulary import Vocabulary, load_vocabulary
+from runtime.answer import Answer
+from runtime.devices import cpu
+from runtime.devices.binding import Binding, DeviceMemory
+from runtime.errors import ContextError
+from runtime.generation import Generation
+from runtime.loop import EngineLoop
+from runtime.machine import read_machine
+from runtime.options import EngineOptions, GenerateOptions
+from runtime.placement import Placement, place
+from runtime.prompts import EncodedPrompt, Prompt, PromptEncoder
+from runtime.random_numbers import new_seed
+
+LoadProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineDescription:
+    """What is loaded.  formats: block formats of the weights, by size; sizes in tokens; threads: on the CPU."""
+
+    name: str
+    architecture: str
+    num_parameters: int
+    formats: tuple[str, ...]
+    size_bytes: int
+    trained_context_size: int
+    context_size: int
+    threads: int
+    path: Path
+    fingerprint: str
+
+
+class Engine:
+    """A loaded model.  Close it when done, or use it in a `with` statement."""
+
+    def __init__(
+        self,
+        *,
+        binding: Binding,
+        vocabulary: Vocabulary,
+        chat_template: ChatTemplate | None,
+        description: EngineDescription,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Takes the binding over, and closes it."""
+        self.vocabulary = vocabulary
+        self.chat_template = chat_template
+        self.description = description
+        self.notes = notes
+        self.limits = binding.limits
+        self._memory = binding.memory
+        num_tokens = min(vocabulary.size, binding.vocab_size)
+        self._encoder = PromptEncoder(vocabulary, chat_template, num_tokens=num_tokens)
+        self._loop = EngineLoop(binding, num_tokens=num_tokens)
+        self._finalizer = weakref.finalize(self, _close, self._loop, chat_template)
+
+    @classmethod
+    def load(
+        cls, path: Path | str, options: EngineOptions | None = None, progress: LoadProgress | None = None
+    ) -> Engine:
+        """Loads a model file; takes seconds, longer when kernels are compiled for the first time.
+
+        progress(stage, done, total) is called from this thread; what it raises ends the load.  Raises ModelError for
+        the file's faults, CapacityError when the model does not fit in memory, OptionError for options it can't have.
+        """
+        options = options or EngineOptions()
+        report = progress or _ignore
+        with open_model_file(path) as file, ThreadPoolExecutor(max_workers=1) as background:
+            placement = place(file, options, read_machine())
+            words = background.submit(_load_words, file)  # while the device packs weights, without the GIL
+            binding = cpu.bind(placement.model.program, file, placement.device_options, report)
+            try:
+                vocabulary, chat_template = words.result()
+                return cls(
+                    binding=binding,
+                    vocabulary=vocabulary,
+                    chat_template=chat_template,
+                    description=_describe(file, placement),
+                    notes=(*placement.notes, *vocabulary.notes, *binding.notes),
+                )
+            except BaseException:
+                binding.close()
+                raise
+
+    @property
+    def context_size(self) -> int:
+        """Positions that a prompt and its answer may have."""
+        return self.limits.context_size
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """What is reserved for weights, KV cache and workspace."""
+        return self._memory
+
+    def encode(self, prompt: Prompt, options: GenerateOptions | None = None) -> EncodedPrompt:
+        """The ids that generate() would begin from, even if they are more than the window holds."""
+        return self._encoder.encode(prompt, options or GenerateOptions())
+
+    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+        """Begins an answer.
+
+        prompt: text (through the chat template, unless options.raw), messages, or token ids as they are.
+        Raises at once: OptionError for what is no prompt, ContextError for one that is longer than the window,
+        TemplateError for messages that the model's template refuses, EngineClosedError after close().
+        """
+        options = options or GenerateOptions()
+        encoded = self.encode(prompt, options)
+        if len(encoded.ids) > self.context_size:
+            raise ContextError(prompt_tokens=len(encoded.ids), context_size=self.context_size)
+        seed = options.sampling.seed
+        loop = self._loop
+        generation = Generation(
+            prompt_ids=encoded.ids,
+            notes=encoded.notes,
+            seed=new_seed() if seed is None else seed,
+            starts_in_thinking=encoded.starts_in_thinking,
+            cancel=lambda: loop.cancel(answer),
+            keep_alive=self,
+        )
+        answer = Answer(
+            generation=generation,
+            options=options,
+            end_ids=encoded.end_ids,
+            context_size=self.context_size,
+            token_bytes=self.vocabulary.token_bytes,
+        )
+        loop.submit(answer)
+        return generation
+
+    def close(self) -> None:
+        """Cancels what is going on and gives everything back.  May be called twice."""
+        self._finalizer()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _load_words(file: ModelFile) -> tuple[Vocabulary, ChatTemplate | None]:
+    vocabulary = load_vocabulary(file.metadata)
+    chat_template = load_chat_template(file.metadata, vocabulary)
+    if chat_template is not None:
+        chat_template.prepare()
+    return vocabulary, chat_template
+
+
+def _describe(file: ModelFile, placement: Placement) -> EngineDescription:
+    model = placement.model
+    return EngineDescription(
+        name=model.name or file.paths[0].stem,
+        architecture=model.hyperparameters.architecture,
+        num_parameters=model.num_parameters,
+        formats=tuple(use.name for use in model.formats),
+        size_bytes=model.size_bytes,
+        trained_context_size=model.context_length,
+        context_size=placement.bill.context_size,
+        threads=placement.device_options.threads,
+        path=file.paths[0],
+        fingerprint=file.fingerprint,
+    )
+
+
+def _close(loop: EngineLoop, chat_template: ChatTemplate | None) -> None:
+    loop.close()
+    if chat_template is not None:
+        chat_template.close()
+
+
+def _ignore(stage: str, done: int, total: int) -> None:
+    """Progress nobody asked for."""

@@ -1,0 +1,91 @@
+"""From what a caller asks to the ids of a prompt.
+
+Owns the choice between text as it is, messages through the chat template, and ids; and the checks on ids.  Does not
+know how text becomes tokens, nor what happens to the ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.chat_encoding import ChatEncoder
+from models.chat_template import ChatTemplate, Message
+from models.vocabulary import Vocabulary
+from runtime.errors import OptionError
+from runtime.options import GenerateOptions
+from runtime.thinking import opens_thinking
+
+Prompt = str | Sequence[int] | Sequence[Message]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedPrompt:
+    """A prompt.
+
+    end_ids: tokens that end the answer.  notes: sentences for the user on what was done to it.  starts_in_thinking:
+    whether the reply begins inside a thinking block.
+    """
+
+    ids: tuple[int, ...]
+    end_ids: frozenset[int]
+    notes: tuple[str, ...] = ()
+    starts_in_thinking: bool = False
+
+
+class PromptEncoder:
+    """Encodes prompts for one model.  chat_template: None for a base model.  num_tokens: ids the device knows."""
+
+    def __init__(self, vocabulary: Vocabulary, chat_template: ChatTemplate | None, *, num_tokens: int) -> None:
+        self._vocabulary = vocabulary
+        self._chat = ChatEncoder(vocabulary, chat_template)
+        self._num_tokens = num_tokens
+
+    def encode(self, prompt: Prompt, options: GenerateOptions) -> EncodedPrompt:
+        """Raises OptionError for what is no prompt, TemplateError for messages that the template refuses."""
+        if isinstance(prompt, str):
+            encoded = self._encode_text(prompt, options)
+        elif prompt and all(isinstance(part, Message) for part in prompt):
+            encoded = self._encode_messages([part for part in prompt if isinstance(part, Message)], options)
+        elif all(isinstance(part, int) and not isinstance(part, bool) for part in prompt):
+            ids = tuple(part for part in prompt if isinstance(part, int))
+            encoded = EncodedPrompt(ids=ids, end_ids=self._vocabulary.end_ids)
+        else:
+            raise OptionError(
+                option="prompt", flag=None, value=prompt, expected="a text, a list of token ids, or a list of messages"
+            )
+        self._check(encoded.ids)
+        return encoded
+
+    def _encode_text(self, text: str, options: GenerateOptions) -> EncodedPrompt:
+        if not options.raw:
+            return self._encode_messages([Message(role="user", content=text)], options)
+        vocabulary = self._vocabulary
+        parse_special = options.parse_special is not False
+        ids = vocabulary.encode(text, add_special=False, parse_special=parse_special)
+        return EncodedPrompt(
+            ids=tuple(vocabulary.with_one_bos(ids, add_bos=options.add_bos)),
+            end_ids=vocabulary.end_ids,
+            starts_in_thinking=parse_special and opens_thinking(text),
+        )
+
+    def _encode_messages(self, messages: Sequence[Message], options: GenerateOptions) -> EncodedPrompt:
+        encoded = self._chat.encode(
+            messages,
+            enable_thinking=options.enable_thinking,
+            parse_control_text=options.parse_special is True,
+        )
+        return EncodedPrompt(
+            ids=encoded.ids,
+            end_ids=encoded.end_ids,
+            notes=encoded.notes,
+            starts_in_thinking=opens_thinking(encoded.text),
+        )
+
+    def _check(self, ids: Sequence[int]) -> None:
+        if not ids:
+            raise OptionError(option="prompt", flag=None, value="", expected="at least one token")
+        wrong = next((token_id for token_id in ids if not 0 <= token_id < self._num_tokens), None)
+        if wrong is not None:
+            expected = f"token ids from 0 to {self._num_tokens - 1}"
+            raise OptionError(option="prompt", flag="--prompt-ids", value=wrong, expected=expected)
