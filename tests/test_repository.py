@@ -53,6 +53,13 @@ def package_name(requirement: str) -> str:
 # The two commands
 
 
+def make(*arguments: str) -> str:
+    """What make says it would do, also where make itself runs the tests."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--dry-run", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+
+
 def test_readme_names_the_commands_that_the_makefile_has() -> None:
     commands = readme_commands("make")
     assert commands[:2] == ["make chat", "make test"]
@@ -61,14 +68,11 @@ def test_readme_names_the_commands_that_the_makefile_has() -> None:
     )
     assert {"chat", "test", "check", "help", "pins"} <= set(targets)
     for target in sorted(set(targets)):
-        subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
+        assert make(target)
 
 
 def test_make_chat_opens_the_chat_with_the_model_that_was_named() -> None:
-    done = subprocess.run(
-        ["make", "--dry-run", "chat", "MODEL=some-model"], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    set_up, chat = done.stdout.splitlines()
+    set_up, chat = make("chat", "MODEL=some-model").splitlines()
     assert set_up.endswith("sh scripts/set_up.sh")
     assert chat == ".venv/bin/tandem chat some-model"
 
