@@ -20,6 +20,7 @@ from app.chat.status import StatusFigures
 from app.chat.view import ChatView, Phase
 
 _SAVE_INTERVAL_S = 0.5
+_STATUS_INTERVAL_S = 0.2
 _CLOSE_TIMEOUT_S = 3.0
 
 
@@ -45,6 +46,7 @@ class ChatController:
         self._continues_last = continues_last
         self._clock = clock
         self._saved_at_s = 0.0
+        self._told_at_s = 0.0
         self._draft_changed = False
         self._reply: ActiveReply | None = None
         self._window: events.WindowFull | None = None
@@ -194,7 +196,8 @@ class ChatController:
                 self._reply.is_changed = False
                 self._keep(self._reply.snapshot())
             self._save_draft()
-        if has_come and self._reply is not None:
+        if self._reply is not None and now_s - self._told_at_s >= _STATUS_INTERVAL_S:
+            self._told_at_s = now_s
             self._show_progress(self._reply)
         return has_come
 

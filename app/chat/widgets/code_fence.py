@@ -15,6 +15,8 @@ from textual.css.query import NoMatches
 from textual.widgets import Label
 from textual.widgets.markdown import MarkdownFence
 
+from app.chat.widgets.growing_text import put_content
+
 _TAB_SIZE = 4
 
 
@@ -68,10 +70,11 @@ class CodeFence(MarkdownFence):
         self.set_class(bool(self.lexer), "-named")
 
     def set_content(self, content: Content) -> None:
-        super().set_content(content)
+        self._content = content
         self.set_class(bool(self.lexer), "-named")
         with suppress(NoMatches):
-            self.query_one(".language", Label).update(Content(self.lexer))
+            put_content(self.query_one("#code-content", Label), content)
+            put_content(self.query_one(".language", Label), Content(self.lexer))
 
     @classmethod
     def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:

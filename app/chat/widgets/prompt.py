@@ -36,6 +36,7 @@ class Prompt(TextArea):
             highlight_cursor_line=False,
             placeholder=Content("Write a message"),
         )
+        self.cursor_blink = False  # A chat that waits draws nothing.
         self.earlier_prompts = PromptHistory()
         self._recalled: str | None = None
 

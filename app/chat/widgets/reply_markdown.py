@@ -24,6 +24,7 @@ from textual.widgets._markdown import (
 
 from app.chat.markdown_rules import reply_parser, settled_lines
 from app.chat.widgets.code_fence import CodeFence
+from app.chat.widgets.growing_text import put_content
 from app.chat.widgets.reply_table import ReplyTable
 
 
@@ -120,10 +121,11 @@ class ReplyMarkdown(Markdown):
         if is_same_kind and old.source == new.source:
             widget.source_range = new.widget.source_range
             return widget_stays
-        if is_same_kind and isinstance(widget, MarkdownFence | MarkdownParagraph):
+        if is_same_kind and isinstance(widget, MarkdownFence):
             await widget._update_from_block(new.widget)
-        elif is_same_kind and isinstance(widget, MarkdownHeader):
-            widget.set_content(new.widget._content)
+        elif is_same_kind and isinstance(widget, MarkdownParagraph | MarkdownHeader):
+            widget._content = new.widget._content
+            put_content(widget, new.widget._content)
         elif is_same_kind and isinstance(widget, MarkdownList):
             await self._replace_items(old, new)
         else:

@@ -46,7 +46,13 @@ class Transcript(VerticalScroll, can_focus=False):
     """Turns from the top, the latest at the end."""
 
     DEFAULT_CSS = """
-    Transcript { height: 1fr; padding: 1 0 0 0; scrollbar-size-vertical: 1; scrollbar-gutter: stable; align: left bottom; }
+    Transcript {
+        height: 1fr;
+        padding: 1 0 0 0;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        align: left bottom;
+    }
     """
 
     def __init__(self, model: str) -> None:

@@ -7,6 +7,7 @@ where they come from.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 from textual.app import ComposeResult
@@ -21,7 +22,9 @@ from app.chat.widgets.reply_markdown import ReplyMarkdown
 from app.chat.widgets.thinking_fold import ThinkingFold
 
 _FRAME_S = 1 / 30
-_REST_PER_WORK = 4
+# So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
+_SHARE_OF_MACHINE = 0.08
+_REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
 _SHOWN_LINES = 60
 
 _FOOTNOTES = {
@@ -80,6 +83,7 @@ class ReplyView(Vertical):
         self._thinking = ThinkingFold()
         self._body = ReplyMarkdown(None if is_live else neutralise(turn.text))
         self._footnote = Static(Content(""), classes="footnote")
+        self._footnote_says = ("", False)
 
     def compose(self) -> ComposeResult:
         yield self._thinking
@@ -124,6 +128,9 @@ class ReplyView(Vertical):
 
     def set_footnote(self, text: str, *, is_error: bool = False) -> None:
         """Says something below the reply; nothing: takes the line away."""
+        if (text, is_error) == self._footnote_says:
+            return
+        self._footnote_says = (text, is_error)
         self._footnote.set_class(bool(text), "-shown")
         self._footnote.set_class(is_error, "-error")
         self._footnote.update(Content(text))
@@ -138,11 +145,18 @@ class ReplyView(Vertical):
 
     async def _draw_until_empty(self) -> None:
         while self._pending and self.is_attached:
-            began_s = time.perf_counter()
+            # Processor time of the screen's thread: how busy the rest of the machine is does not count.
+            began_s = time.thread_time()
             await asyncio.shield(self._draw_pending())
-            # Resting longer than drawing took leaves the processor to the model and the keys to the user.
-            work_s = time.perf_counter() - began_s
+            await self._refreshed()
+            work_s = time.thread_time() - began_s
             await asyncio.sleep(max(_FRAME_S, _REST_PER_WORK * work_s))
+
+    async def _refreshed(self) -> None:
+        """Waits until what was drawn has been laid out and sent: most of the work is there."""
+        is_refreshed = asyncio.Event()
+        self.call_after_refresh(is_refreshed.set)
+        await is_refreshed.wait()
 
     async def _draw_pending(self) -> None:
         pending, self._pending = self._pending, ""
