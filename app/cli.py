@@ -19,6 +19,7 @@ from app.options import (
     SAMPLING_OPTIONS,
     Preferences,
     add_flags,
+    engine_options,
     models_folder_of,
     preferences_of,
     whole_number,
@@ -196,7 +197,7 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
         )
     from app.chat import ChatOptions, run
     from app.loading import model_name
-    from app.options import engine_options, generate_options
+    from app.options import generate_options
 
     return run(
         ChatOptions(
@@ -273,9 +274,14 @@ def _models_remove(namespace: argparse.Namespace, console: Console) -> int:
 
 def _doctor(namespace: argparse.Namespace, console: Console) -> int:
     preferences = _preferences(namespace, console)
-    from app.doctor import run
+    from app.doctor import Folders, run
 
-    return run(models_folder_of(preferences), settings_path(), console, as_json=namespace.json)
+    folders = Folders(
+        models=models_folder_of(preferences),
+        kernels=engine_options(preferences).kernel_folder.expanduser(),
+        settings_file=settings_path(),
+    )
+    return run(folders, console, as_json=namespace.json)
 
 
 def _preferences(namespace: argparse.Namespace, console: Console) -> Preferences:

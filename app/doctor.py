@@ -20,6 +20,24 @@ _SECRETS = ("TOKEN", "PASSWORD", "SECRET", "KEY", "INDEX_URL", "PROXY")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Folders:
+    """Where Tandem looks."""
+
+    models: Path
+    kernels: Path
+    settings_file: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelsFacts:
+    """Compiled kernels.  num_kernels: by the set they belong to (instruction set and fingerprint)."""
+
+    folder: str
+    is_writable: bool
+    num_kernels: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelsFacts:
     """The models folder."""
 
@@ -37,7 +55,7 @@ class Diagnosis:
     versions: Mapping[str, str]
     machine: Mapping[str, Any]
     default_threads: int
-    kernels: Mapping[str, Any]
+    kernels: KernelsFacts
     devices: tuple[str, ...]
     models: ModelsFacts
     settings_file: str
@@ -45,9 +63,9 @@ class Diagnosis:
     environment: Mapping[str, str]
 
 
-def run(models_folder: Path, settings_file: Path, console: Console, *, as_json: bool) -> int:
+def run(folders: Folders, console: Console, *, as_json: bool) -> int:
     """Look at everything and print it."""
-    diagnosis = diagnose(models_folder, settings_file)
+    diagnosis = diagnose(folders)
     if as_json:
         console.json(asdict(diagnosis))
     else:
@@ -55,7 +73,7 @@ def run(models_folder: Path, settings_file: Path, console: Console, *, as_json: 
     return EXIT_SUCCESS
 
 
-def diagnose(models_folder: Path, settings_file: Path, environment: Mapping[str, str] = os.environ) -> Diagnosis:
+def diagnose(folders: Folders, environment: Mapping[str, str] = os.environ) -> Diagnosis:
     """The facts as they are now."""
     from runtime.machine import default_threads, read_machine
 
@@ -65,13 +83,28 @@ def diagnose(models_folder: Path, settings_file: Path, environment: Mapping[str,
         versions=package_versions(),
         machine=asdict(machine),
         default_threads=default_threads(machine),
-        kernels={},
+        kernels=_kernels_facts(folders.kernels),
         devices=(f"cpu: {machine.cpu_name}, {machine.isa}",),
-        models=_models_facts(models_folder),
-        settings_file=str(settings_file),
-        settings_file_exists=settings_file.is_file(),
+        models=_models_facts(folders.models),
+        settings_file=str(folders.settings_file),
+        settings_file_exists=folders.settings_file.is_file(),
         environment=_shown_variables(environment),
     )
+
+
+def _kernels_facts(folder: Path) -> KernelsFacts:
+    sets = sorted(place for place in folder.iterdir() if place.is_dir()) if folder.is_dir() else []
+    existing = _existing(folder)
+    return KernelsFacts(
+        folder=str(folder),
+        is_writable=existing is not None and os.access(existing, os.W_OK),
+        num_kernels={place.name: len(list(place.glob("*.o"))) for place in sets},
+    )
+
+
+def _existing(folder: Path) -> Path | None:
+    """The folder, or the nearest above it that is there."""
+    return next((place for place in (folder, *folder.parents) if place.is_dir()), None)
 
 
 def _models_facts(folder: Path) -> ModelsFacts:
@@ -80,7 +113,7 @@ def _models_facts(folder: Path) -> ModelsFacts:
     from runtime.catalog import list_local
 
     models = list_local(folder)
-    existing = next((place for place in (folder, *folder.parents) if place.is_dir()), None)
+    existing = _existing(folder)
     return ModelsFacts(
         folder=str(folder),
         num_models=len(models),
@@ -101,7 +134,7 @@ def _shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _lines(diagnosis: Diagnosis) -> list[str]:
     from runtime.catalog import size_text
 
-    models = diagnosis.models
+    models, kernels = diagnosis.models, diagnosis.kernels
     free = f", {size_text(models.free_bytes)} free" if models.free_bytes is not None else ""
     exists = "" if diagnosis.settings_file_exists else " (not there)"
     return [
@@ -111,7 +144,7 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
         *_section("Machine", diagnosis.machine),
         f"  default_threads: {diagnosis.default_threads}",
         "",
-        *_section("Kernels", diagnosis.kernels),
+        *_section("Kernels", {"folder": kernels.folder, "is_writable": kernels.is_writable, **kernels.num_kernels}),
         "",
         "Devices",
         *(f"  {device}" for device in diagnosis.devices),

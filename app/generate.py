@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,24 +55,21 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
     """Answer the prompt; returns the exit status.  load: as app.loading.load_engine, for tests."""
     preferences = request.preferences
     _check(request)
-    with console.progress("Reading the prompt", "tokens") as prefill:
-        options = generate_options(
-            preferences,
-            raw=request.raw,
-            logprobs=request.logprobs,
-            prompt_logprobs=request.prompt_logprobs,
-            on_prefill=prefill,
-        )
-        how_to_load = engine_options(preferences)
-        prompt = _prompt(request)
-        path = resolve_with_progress(preferences, console)
-        engine = load(path, how_to_load, console, verbose=request.verbose)
-        try:
-            for note in engine.notes:
-                console.note(f"note: {note}")
-            return _answer(request, engine.generate(prompt, options), console, prefill)
-        finally:
-            engine.close()
+    options = generate_options(
+        preferences, raw=request.raw, logprobs=request.logprobs, prompt_logprobs=request.prompt_logprobs
+    )
+    how_to_load = engine_options(preferences)
+    prompt = _prompt(request)
+    path = resolve_with_progress(preferences, console)
+    engine = load(path, how_to_load, console, verbose=request.verbose)
+    try:
+        for note in engine.notes:
+            console.note(f"note: {note}")
+        with console.progress("Reading the prompt", "tokens") as prefill:
+            generation = engine.generate(prompt, replace(options, on_prefill=prefill))
+            return _answer(request, generation, console, prefill)
+    finally:
+        engine.close()
 
 
 def _check(request: GenerateRequest) -> None:

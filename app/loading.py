@@ -56,6 +56,14 @@ def _described(engine: Engine) -> str:
     )
 
 
+_STAGES = {"kernels": ("Compiling kernels, this first time", "kernels"), "weights": ("Packing the weights", "bytes")}
+
+
+def stage_title(stage: str) -> tuple[str, str]:
+    """What a stage of the engine's loading is called on the screen, and what it counts."""
+    return _STAGES.get(stage, (stage, ""))
+
+
 class LoadingBars:
     """One bar for each stage of loading; call it with (stage, done, total)."""
 
@@ -74,7 +82,7 @@ class LoadingBars:
         if stage != self._stage:
             self._close()
             self._stage = stage
-            self._bar = self._console.progress(stage)
+            self._bar = self._console.progress(*stage_title(stage))
         if self._bar is not None:
             self._bar(done, total)
 

@@ -46,6 +46,7 @@ class Preferences:
     system: str | None = None
     offline: bool | None = None
     models_dir: str | None = None
+    kernels_dir: str | None = None
 
     def over(self, weaker: Preferences) -> Preferences:
         """These values, and the weaker ones where nothing was chosen here."""
@@ -92,7 +93,10 @@ SAMPLING_OPTIONS = (
     _option("stop", tuple, "--stop", "TEXT", "end before this text; may be given several times"),
     _option("system", str, "--system", "TEXT", "system prompt"),
 )
-FILE_OPTIONS = (_option("models_dir", str, "", "FOLDER", "where models are kept"),)
+FILE_OPTIONS = (
+    _option("models_dir", str, "", "FOLDER", "where models are kept"),
+    _option("kernels_dir", str, "", "FOLDER", "where compiled kernels are kept"),
+)
 OPTIONS = LOAD_OPTIONS + SAMPLING_OPTIONS + FILE_OPTIONS
 
 
@@ -156,6 +160,7 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "cache_type_v": preferences.cache_type_v,
         "activations": preferences.activations,
         "isa": preferences.isa,
+        "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
     try:
         return EngineOptions(**_chosen(named))

@@ -172,7 +172,7 @@ class ProgressBar:
         elapsed_s = now_s - self._began_s
         if self._console.is_stderr_terminal:
             return elapsed_s >= _SHOW_AFTER_S and (is_last or now_s - self._drawn_s >= _REDRAW_S)
-        return elapsed_s >= _FIRST_LINE_AFTER_S and now_s - self._drawn_s >= _NEXT_LINE_AFTER_S
+        return not is_last and elapsed_s >= _FIRST_LINE_AFTER_S and now_s - self._drawn_s >= _NEXT_LINE_AFTER_S
 
     def _bar(self, done: int, total: int, now_s: float) -> str:
         rate = self._rate(done, now_s)

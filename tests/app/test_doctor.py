@@ -7,14 +7,20 @@ import json
 import re
 from pathlib import Path
 
-from app.doctor import diagnose, run
+from app.doctor import Folders, diagnose, run
 from app.output import Console
+
+
+def folders_in(folder: Path) -> Folders:
+    return Folders(models=folder, kernels=folder / "kernels", settings_file=folder / "settings.toml")
 
 
 def test_the_json_object_holds_what_a_bug_report_needs(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     stdout = io.StringIO()
-    assert run(tmp_path, tmp_path / "settings.toml", Console(stdout, None), as_json=True) == 0
+    (tmp_path / "kernels" / "avx2-0123").mkdir(parents=True)
+    (tmp_path / "kernels" / "avx2-0123" / "x.o").touch()
+    assert run(folders_in(tmp_path), Console(stdout, None), as_json=True) == 0
     value = json.loads(stdout.getvalue())
     assert re.fullmatch(r"3\.\d+\.\d+.*", value["versions"]["python"])
     assert {"numpy", "numba", "llvmlite", "textual"} <= set(value["versions"])
@@ -27,16 +33,21 @@ def test_the_json_object_holds_what_a_bug_report_needs(tmp_path: Path) -> None:
         "free_bytes": value["models"]["free_bytes"],
     }
     assert value["models"]["free_bytes"] > 0
+    assert value["kernels"] == {
+        "folder": str(tmp_path / "kernels"),
+        "is_writable": True,
+        "num_kernels": {"avx2-0123": 1},
+    }
     assert value["settings_file_exists"] is False
     assert value["devices"][0].startswith("cpu: ")
 
 
 def test_the_text_tells_the_same(tmp_path: Path) -> None:
     stdout = io.StringIO()
-    run(tmp_path / "none", tmp_path / "settings.toml", Console(stdout, None), as_json=False)
+    run(folders_in(tmp_path / "none"), Console(stdout, None), as_json=False)
     text = stdout.getvalue()
     assert f"models: {tmp_path / 'none'} (0, 0 bytes, " in text
-    assert f"settings: {tmp_path / 'settings.toml'} (not there)" in text
+    assert f"settings: {tmp_path / 'none' / 'settings.toml'} (not there)" in text
     assert re.search(r"^  default_threads: \d+$", text, re.MULTILINE)
     assert re.search(r"^  memory_total_bytes: [\d.]+ GB$", text, re.MULTILINE)
 
@@ -50,7 +61,7 @@ def test_secrets_are_told_only_as_being_set(tmp_path: Path) -> None:
         "PASSWORD": "secret",
         "NO_COLOR": "1",
     }
-    shown = diagnose(tmp_path, tmp_path / "settings.toml", environment).environment
+    shown = diagnose(folders_in(tmp_path), environment).environment
     assert shown == {
         "HF_ENDPOINT": "http://127.0.0.1:1",
         "HF_TOKEN": "(set)",

@@ -101,6 +101,14 @@ def test_where_there_is_no_terminal_long_work_says_a_line_now_and_then() -> None
     ]
 
 
+def test_where_there_is_no_terminal_the_end_needs_no_line() -> None:
+    stderr = io.StringIO()
+    bar, clock = bar_on(stderr)
+    clock.now_s += 5
+    bar(100, 100)
+    assert stderr.getvalue() == ""
+
+
 def test_a_note_does_not_stand_in_the_bar() -> None:
     stderr = Terminal()
     console = Console(io.StringIO(), stderr)
