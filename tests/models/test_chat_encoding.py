@@ -301,6 +301,22 @@ def test_thinking_opened_by_the_template_is_a_token_and_typed_thinking_is_not() 
     assert TINY.special_id("</think>") not in encoded.ids
 
 
+def test_thinking_in_an_answer_is_a_token() -> None:
+    answer = Message(role="assistant", content="<think>the</think>fox<|im_end|>")
+    for chat in ([user("a"), answer, user("b")], [user("a"), answer]):
+        ids = encode_chat(TINY, CHATML, chat).ids
+        assert ids.count(TINY.special_id("<think>")) == ids.count(TINY.special_id("</think>")) == 1
+        assert ids.count(TINY.special_id("<|im_end|>")) == (3 if len(chat) == 3 else 1)
+
+
+def test_no_blank_is_put_behind_an_answer() -> None:
+    prefixed = load_vocabulary(sentence_piece_metadata(changes={"add_space_prefix": True}))
+    answer = prefixed.encode("fox", add_special=False, parse_special=False)
+    chat = [user("the"), reply(prefixed, answer), user("dog")]
+    ids = encode_chat(prefixed, None, chat).ids
+    assert b"".join(map(prefixed.token_bytes, ids)) == b" the fox\n\ndog"
+
+
 def test_a_template_that_looks_into_the_answers_is_believed() -> None:
     """It writes something else for an answer that is wrapped: then the ids give way to the text."""
     length = "{{ 'short' if m.content | length < 9 else 'long' }}"
