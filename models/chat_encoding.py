@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from models.chat_template import ChatTemplate, Message, Rendered, RenderOptions
 from models.errors import TemplateError
 from models.special_tokens import STRUCTURAL_TAGS, ControlTextGuard, structural_texts
 from models.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 NO_TEMPLATE_NOTE = (
     "This model has no chat template (it is a base model): it is given the messages as plain text, and goes on from "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,8 @@ from models.template_process import SandboxLimits, TemplateProcess
 from models.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from models.template_sandbox import Renderer
 
 _TEMPLATE_KEY = "tokenizer.chat_template"

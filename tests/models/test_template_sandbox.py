@@ -171,7 +171,10 @@ HUGE = [
 
 @pytest.mark.parametrize("source", HUGE)
 def test_gigabytes_are_refused(source: str) -> None:
-    assert "more memory than it may have" in refusal(source)
+    # Only Linux limits a process's memory: elsewhere the sizes of texts and the clock have to do.
+    words = ("more memory than it may have",) if sys.platform == "linux" else ("may have", "characters", "still busy")
+    found = refusal(source)
+    assert any(word in found for word in words)
 
 
 @pytest.mark.parametrize("source", ["{{ 'ab' * 600 }}", "{% for n in range(1001) %}a{% endfor %}"])
