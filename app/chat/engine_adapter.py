@@ -105,7 +105,7 @@ class RuntimeEngine:
     def prompt_size(self, turns: Sequence[PromptTurn]) -> int:
         """The tokens of the prompt, also of one that is longer than the window."""
         try:
-            return self._engine.count_tokens(_messages_of(turns), self._options)
+            return len(self._engine.encode(_messages_of(turns), self._options).ids)
         except Exception as fault:
             raise _fault_of(fault) from fault
 

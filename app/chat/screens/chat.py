@@ -128,9 +128,9 @@ class ChatScreen(Screen[None]):
             self.show_note(f"Not opened, since it is no web address: {event.href}", is_warning=True)
 
     def action_stop(self) -> None:
-        """Stops the reply; where none is being written, takes the note away."""
-        if not self.controller.stop():
-            self._note.clear()
+        """Stops the reply, if one is being written, and takes the note away."""
+        self._note.clear()
+        self.controller.stop()
         self.wake()
 
     def action_new_conversation(self) -> None:
