@@ -70,7 +70,7 @@ class Generation:
         self.notes = notes
         self.seed = seed
         self.starts_in_thinking = starts_in_thinking
-        self._cancel = cancel
+        self._cancel: Callable[[], None] | None = cancel
         self._keep_alive = keep_alive
         self._chunks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._is_done = threading.Event()
@@ -85,8 +85,9 @@ class Generation:
 
     def cancel(self) -> None:
         """From any thread: ends the answer soon, with what there is.  Does nothing when it has ended."""
-        if not self.is_done:
-            self._cancel()
+        cancel = self._cancel
+        if cancel is not None:
+            cancel()
 
     @property
     def is_done(self) -> bool:
@@ -115,5 +116,6 @@ class Generation:
         if self.is_done:
             return
         self._outcome = outcome
+        self._cancel = None  # it leads back here: without it, what is no longer used goes at once
         self._is_done.set()
         self._chunks.put(None)

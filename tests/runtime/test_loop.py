@@ -142,12 +142,12 @@ def test_a_stop_text_over_token_borders_ends_the_answer_before_it(runner: Runner
     ids = plain_ids([7, 7], 12)
     text = b"".join(map(token_bytes, ids)).decode(errors="replace")
     place = len(b"".join(map(token_bytes, ids[:6])).decode(errors="replace"))
-    stop = text[place - 2 : place + 2]
-    assert text.index(stop) == place - 2
+    stop = text[place - 4 : place + 3]
+    assert text.index(stop) == place - 4
     generation = runner.ask([7, 7], max_tokens=12, stop=(stop, "never there"))
-    assert "".join(chunk.text for chunk in generation) == text[: place - 2]
+    assert "".join(chunk.text for chunk in generation) == text[: place - 4]
     result = generation.result
-    assert (result.text, result.finish_reason, result.stop_text) == (text[: place - 2], "stop", stop)
+    assert (result.text, result.finish_reason, result.stop_text) == (text[: place - 4], "stop", stop)
     assert len(result.ids) < 12
 
 
@@ -236,7 +236,7 @@ def test_cancel_keeps_what_there_is(runner: Runner) -> None:
     rest = list(chunks)
     result = generation.result
     assert result.finish_reason == "cancelled"
-    assert len(result.ids) == 5
+    assert 3 <= len(result.ids) <= 5
     assert "".join(chunk.text for chunk in first + rest) == result.text
     assert list(result.ids) == plain_ids([1, 2, 3], len(result.ids))
     generation.cancel()

@@ -16,7 +16,7 @@ import numpy as np
 from runtime.devices.binding import PAGE_SIZE, Batch, DeviceMemory, Limits, pages_for
 from runtime.errors import Cancelled
 
-VOCAB_SIZE = 320
+VOCAB_SIZE = 400
 _ROWS = np.random.default_rng(7).standard_normal((257, VOCAB_SIZE)).astype(np.float32) * 3
 
 
@@ -44,11 +44,11 @@ def row_after(token_ids: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.roll(_ROWS[key % 257], key // 257)
 
 
-def plain_ids(prompt: Sequence[int], count: int) -> list[int]:
-    """The `count` greedy ids after a prompt, without pages, batches or caches."""
+def plain_ids(prompt: Sequence[int], count: int, *, num_tokens: int = VOCAB_SIZE) -> list[int]:
+    """The `count` greedy ids below num_tokens after a prompt, without pages, batches or caches."""
     ids = list(prompt)
     for _ in range(count):
-        ids.append(int(row_after(ids).argmax()))
+        ids.append(int(row_after(ids)[:num_tokens].argmax()))
     return ids[len(prompt) :]
 
 
