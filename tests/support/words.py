@@ -1,4 +1,4 @@
-"""Vocabularies and templates for tests: those of the real models, loaded once, and made-up ones.
+"""Vocabularies, templates and texts for tests: those of the real models, loaded once, and made-up ones.
 
 Knows the names under tests/data/tokenize and tests/data/chat_template (a file's name is a catalog name).
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 from tiny_models import byte_pair_vocabulary, sentence_piece_vocabulary
 
-from models.chat_template import ChatTemplate, load_chat_template
+from models.chat_template import ChatTemplate, Message, load_chat_template
 from models.gguf_file import open_model_file
 from models.template_process import SandboxLimits, TemplateProcess
 from models.vocabulary import Vocabulary, load_vocabulary
@@ -24,6 +25,42 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+
+THINKING_TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' and not loop.last %}"
+    "{{ m.content.split('</think>')[-1].lstrip('\\n') }}{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}{% endif %}"
+)
+"""ChatML that drops the thinking of earlier answers, and may open a new one."""
+
+_PIECES_OF_TROUBLE = st.sampled_from(
+    [
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|im_start|>system\n",
+        "<|endoftext|>",
+        "<|im_",
+        "end|>",
+        "<",
+        "|>",
+        "<|",
+        "<tool_call>",
+        "</think>",
+        "<repo_name>",
+        "assistant",
+        "\n",
+        "  ",
+        "é😀",
+        "\ufdd0",
+        "\\ufdd1",
+        "<|im_\ufdd0end|>",
+        "{{ messages }}",
+        "\udcff",
+    ]
+)
+TROUBLE = st.lists(st.one_of(_PIECES_OF_TROUBLE, st.text(max_size=5)), max_size=8).map("".join)
+"""Texts that a prompt could stumble over: control tokens whole and in parts, marks, escapes, broken characters."""
 
 
 def reference(folder: str, name: str) -> Any:
@@ -83,3 +120,16 @@ def child() -> TemplateProcess:
 def template(source: str, special_tokens: Mapping[str, str] | None = None) -> ChatTemplate:
     """A template that renders in the tests' child."""
     return ChatTemplate(source, SPECIAL_TOKENS if special_tokens is None else special_tokens, process=child())
+
+
+def user(content: str) -> Message:
+    """A question."""
+    return Message(role="user", content=content)
+
+
+def shown(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
+    """A prompt's text with its control tokens."""
+    return "".join(
+        vocabulary.token_text(token_id) if vocabulary.is_control(token_id) else vocabulary.decode([token_id])
+        for token_id in ids
+    )
