@@ -35,6 +35,8 @@ def has_opened(screen: str) -> bool:
 
 def has_answered(screen: str) -> bool:
     """The figures of a finished reply stand in the status line."""
+    if "Tandem failed" in screen:
+        raise TerminalError(f"The chat could not answer:\n{screen}")
     return re.search(r"(?:first token|TTFT) [0-9.]+ m?s", screen) is not None
 
 

@@ -1,0 +1,1 @@
+"""The inner modules of Numba that the kernel room uses."""
