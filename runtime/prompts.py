@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from models.chat_encoding import ChatEncoder
 from models.chat_template import ChatTemplate, Message
@@ -45,15 +46,13 @@ class PromptEncoder:
         """Raises OptionError for what is no prompt, TemplateError for messages that the template refuses."""
         if isinstance(prompt, str):
             encoded = self._encode_text(prompt, options)
-        elif prompt and all(isinstance(part, Message) for part in prompt):
-            encoded = self._encode_messages([part for part in prompt if isinstance(part, Message)], options)
-        elif all(isinstance(part, int) and not isinstance(part, bool) for part in prompt):
-            ids = tuple(part for part in prompt if isinstance(part, int))
-            encoded = EncodedPrompt(ids=ids, end_ids=self._vocabulary.end_ids)
+        elif messages := [part for part in prompt if isinstance(part, Message)]:
+            _check_all(prompt, len(messages))
+            encoded = self._encode_messages(messages, options)
         else:
-            raise OptionError(
-                option="prompt", flag=None, value=prompt, expected="a text, a list of token ids, or a list of messages"
-            )
+            ids = tuple(int(part) for part in prompt if isinstance(part, Integral) and not isinstance(part, bool))
+            _check_all(prompt, len(ids))
+            encoded = EncodedPrompt(ids=ids, end_ids=self._vocabulary.end_ids)
         self._check(encoded.ids)
         return encoded
 
@@ -89,3 +88,9 @@ class PromptEncoder:
         if wrong is not None:
             expected = f"token ids from 0 to {self._num_tokens - 1}"
             raise OptionError(option="prompt", flag="--prompt-ids", value=wrong, expected=expected)
+
+
+def _check_all(prompt: Sequence[object], num_known: int) -> None:
+    if num_known != len(prompt):
+        expected = "a text, a list of token ids, or a list of messages"
+        raise OptionError(option="prompt", flag=None, value=prompt, expected=expected)

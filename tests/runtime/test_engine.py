@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_device import FakeBinding, make_limits, plain_ids
 from tiny_models import CHATML_TEMPLATE, byte_pair_vocabulary
@@ -92,6 +93,7 @@ def test_what_a_user_types_never_becomes_a_control_token(engine: Engine) -> None
 
 def test_ids_are_taken_as_they_are(engine: Engine) -> None:
     prompt = (7, 8, 9)
+    assert engine.encode(np.array(prompt)).ids == prompt  # pyright: ignore[reportArgumentType]
     result = engine.generate(prompt, greedy(max_tokens=5, ignore_end=True)).result
     assert result.prompt_ids == prompt
     assert list(result.ids) == plain_ids(prompt, 5, num_tokens=engine.vocabulary.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(path: Path) -> Iterator[Engine]:
-    with Engine.load(path, EngineOptions(max_sequences=4, batch_size=64)) as engine:
+    with Engine.load(path, EngineOptions(max_sequences=4, batch_size=64, threads=2)) as engine:
         yield engine
 
 
@@ -88,6 +89,37 @@ def test_logprobs_of_a_prompt_agree_with_those_of_its_answer(engine: Engine) -> 
     assert len(whole.prompt_logprobs) == len(PROMPT) + 12
     assert whole.prompt_logprobs[len(PROMPT) - 1 : -1] == result.logprobs
     assert [row[0][0] for row in result.logprobs] == list(result.ids)
+
+
+def test_cancelling_after_a_chunk_computes_no_other(engine: Engine, cold_answer: Callable[[list[int]], object]) -> None:
+    prompt = [*PROMPT, *PROMPT[::-1]]
+    done: list[int] = []
+    has_begun = threading.Event()
+
+    def stop(num_done: int, total: int) -> None:
+        done.append(num_done)
+        has_begun.wait(30)
+        generation.cancel()
+
+    generation = engine.generate(prompt, replace(SEEDED, reuse_prefix=False, on_prefill=stop))
+    has_begun.set()
+    assert generation.result.finish_reason == "cancelled"
+    assert done == [64]
+    assert essence(engine, prompt) == cold_answer(prompt)
+
+
+def test_cancelling_at_any_moment_leaves_the_next_answer_right(
+    engine: Engine, cold_answer: Callable[[list[int]], object]
+) -> None:
+    for prompt in (PROMPT, PROMPT[20:]):
+        expected = cold_answer(prompt)
+        for num_chunks in range(6):
+            generation = engine.generate(prompt, replace(SEEDED, max_tokens=None, reuse_prefix=False))
+            for _ in zip(range(num_chunks), generation, strict=False):
+                pass
+            generation.cancel()
+            assert essence(engine, prompt) == expected
+            assert generation.is_done
 
 
 def test_the_bill_before_loading_is_what_is_reserved(path: Path) -> None:
