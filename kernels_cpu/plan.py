@@ -169,7 +169,7 @@ def make_plan(
             case GatedProject(x=x, gate=gate, up=up):
                 for names in gated_names(tensors, gate, up):
                     matrix = _add_matrix(plan, tensors, names, isa)
-                    _want_records(wanted, matrix, x, terms_for(precision, False))
+                    _want_records(wanted, matrix, x, terms_for(precision, operation.sensitive))
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
                 _check_head(cache.head_dim, operation.layer_idx)
                 for name in (q_norm, k_norm):

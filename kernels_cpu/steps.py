@@ -183,7 +183,7 @@ class StepMaker:
             yield self._product(matrix, operation.x, part.out, self._vector(part.bias), mode, terms, is_last)
 
     def _gated(self, operation: GatedProject) -> Iterator[Step]:
-        terms = terms_for(self.precision, False)
+        terms = terms_for(self.precision, operation.sensitive)
         mode = MODES[operation.activation]
         if (operation.gate, operation.up) in self.plan.matrices:
             matrix = self.plan.matrices[operation.gate, operation.up]

@@ -34,6 +34,8 @@ class Architecture:
     has_post_norms: each branch is normalised once more before it is added to the hidden state.
     embedding_scale: rows of the embedding are multiplied by 1 or by the square root of the width.
     global_every: layers n - 1, 2n - 1, ... see the whole context, the others a window; None: all see the whole context.
+    has_sensitive_gate: rounding the input of gate and up to one byte costs this family most (Gemma's norms let single
+        channels stand out: perplexity moves by 1.7 % over 1,900 tokens, by 0.3 % with two terms there).
     local_rope_base: the rotation base of layers with a window (theirs is never scaled); None: as in the other layers.
     """
 
@@ -43,6 +45,7 @@ class Architecture:
     requires_qkv_bias: bool = False
     has_qk_norm: bool = False
     has_post_norms: bool = False
+    has_sensitive_gate: bool = False
     embedding_scale: Literal["one", "sqrt_width"] = "one"
     rope_base: float = 10_000.0
     local_rope_base: float | None = None
@@ -69,6 +72,7 @@ GEMMA3 = Architecture(
     activation="gelu_tanh",
     has_qk_norm=True,
     has_post_norms=True,
+    has_sensitive_gate=True,
     embedding_scale="sqrt_width",
     rope_base=1_000_000.0,
     local_rope_base=10_000.0,

@@ -156,6 +156,7 @@ class _Lowering:
             up=f"{block}.ffn_up.weight",
             out=self.gated,
             activation=self.architecture.activation,
+            sensitive=self.architecture.has_sensitive_gate,
             layer_idx=layer_idx,
         )
         yield from self._join(f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx, sensitive=True)

@@ -94,13 +94,14 @@ class Project:
 
 @dataclass(frozen=True, kw_only=True)
 class GatedProject:
-    """out = activation(x @ gate.T) * (x @ up.T)."""
+    """out = activation(x @ gate.T) * (x @ up.T).  sensitive: as for Project."""
 
     x: Buffer
     gate: str
     up: str
     out: Buffer
     activation: Activation
+    sensitive: bool = False
     layer_idx: int | None = None
 
 
