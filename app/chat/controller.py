@@ -22,6 +22,8 @@ from app.chat.view import ChatView, Phase
 _SAVE_INTERVAL_S = 0.5
 _STATUS_INTERVAL_S = 0.2
 _CLOSE_TIMEOUT_S = 3.0
+# A load can't always be ended at once, and leaves nothing that would have to be kept.
+_CLOSE_LOADING_TIMEOUT_S = 0.3
 
 
 class ChatController:
@@ -94,7 +96,7 @@ class ChatController:
             self._keep(self._reply.snapshot(state))
             self._reply = None
         self._save_draft()
-        self._engine.close(_CLOSE_TIMEOUT_S)
+        self._engine.close(_CLOSE_LOADING_TIMEOUT_S if self._is_loading else _CLOSE_TIMEOUT_S)
         self._recorder.close(_CLOSE_TIMEOUT_S)
 
     # What the user does.

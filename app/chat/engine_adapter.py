@@ -30,6 +30,7 @@ from app.chat.engine_port import (
     Role,
 )
 from app.errors import report_of
+from app.loading import stage_title
 
 if TYPE_CHECKING:
     from runtime import Engine, EngineOptions, GenerateOptions, Generation, Message
@@ -77,7 +78,8 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
         progress(LoadStep(title=f"Downloading {choice.model}", done=done, total=total, unit="bytes"))
 
     def report_stage(stage: str, done: int, total: int) -> None:
-        progress(LoadStep(title=stage, done=done, total=total))
+        title, unit = stage_title(stage)
+        progress(LoadStep(title=title, done=done, total=total, unit=unit))
 
     path = resolve_model(
         choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving

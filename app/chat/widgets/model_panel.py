@@ -42,7 +42,7 @@ class ModelPanel(Static):
         """The model is there."""
         self._is_loading = False
         lines = [" · ".join(filter(None, (one_line(facts.name), one_line(facts.description))))]
-        if not facts.has_chat_template:
+        if not facts.has_chat_template and not facts.notes:
             lines.append(
                 "This is a base model without a chat template: it goes on with a text rather than answering a question."
             )
