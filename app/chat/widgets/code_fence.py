@@ -45,6 +45,7 @@ class CodeFence(MarkdownFence):
     DEFAULT_CSS = """
     CodeFence {
         margin: 0 0 1 0;
+        background: $surface;
         overflow: hidden hidden;
         & > Label {
             padding: 0 1;
