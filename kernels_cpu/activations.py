@@ -44,6 +44,10 @@ class Record:
 RECORDS = {terms: Record(terms=terms) for terms in (1, 2)}
 
 
-def terms_for(precision: Precision, sensitive: bool) -> int:
-    """fast: one term; balanced: two where rounding costs most (Q, K, V and ffn_down inputs); exact: two everywhere."""
-    return 2 if precision == "exact" or (precision == "balanced" and sensitive) else 1
+def terms_for(precision: Precision, *, is_coarse: bool = False) -> int:
+    """fast: one term; exact: two; balanced: two but for coarse inputs, those of gate and up (half of a layer's work).
+
+    Decode reads the same bytes whatever the terms; prefill multiplies twice as often where there are two.  The head is
+    computed for single rows, so two terms cost nothing there.
+    """
+    return 2 if precision == "exact" or (precision == "balanced" and not is_coarse) else 1

@@ -160,16 +160,16 @@ def make_plan(
                 _add_matrix(plan, tensors, (weight,), isa)
             case Normalize(weight=weight):
                 _add_vector(plan, tensors, weight)
-            case Project(x=x, parts=parts, sensitive=sensitive):
+            case Project(x=x, parts=parts):
                 for part in parts:
                     matrix = _add_matrix(plan, tensors, (part.weight,), isa)
-                    _want_records(wanted, matrix, x, terms_for(precision, sensitive))
+                    _want_records(wanted, matrix, x, terms_for(precision))
                     if part.bias is not None:
                         _add_vector(plan, tensors, part.bias)
             case GatedProject(x=x, gate=gate, up=up):
                 for names in gated_names(tensors, gate, up):
                     matrix = _add_matrix(plan, tensors, names, isa)
-                    _want_records(wanted, matrix, x, terms_for(precision, operation.sensitive))
+                    _want_records(wanted, matrix, x, terms_for(precision, is_coarse=not operation.sensitive))
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
                 _check_head(cache.head_dim, operation.layer_idx)
                 for name in (q_norm, k_norm):

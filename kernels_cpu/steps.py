@@ -175,7 +175,7 @@ class StepMaker:
         return Step(kernel=kernel, layout=layout, values=values, fixed=row_chunks, count=count, per_chunk=tokens, waits=waits)
 
     def _project(self, operation: Project) -> Iterator[Step]:
-        terms = terms_for(self.precision, operation.sensitive)
+        terms = terms_for(self.precision)
         for idx, part in enumerate(operation.parts):
             matrix = self.plan.matrix_of(part.weight)
             is_last = idx == len(operation.parts) - 1
@@ -183,7 +183,7 @@ class StepMaker:
             yield self._product(matrix, operation.x, part.out, self._vector(part.bias), mode, terms, is_last)
 
     def _gated(self, operation: GatedProject) -> Iterator[Step]:
-        terms = terms_for(self.precision, operation.sensitive)
+        terms = terms_for(self.precision, is_coarse=not operation.sensitive)
         mode = MODES[operation.activation]
         if (operation.gate, operation.up) in self.plan.matrices:
             matrix = self.plan.matrices[operation.gate, operation.up]

@@ -124,7 +124,7 @@ class _Lowering:
         parts = tuple(
             self._part(f"{block}.attn_{out.name}", out, requires_bias=required) for out in (self.q, self.k, self.v)
         )
-        yield Project(x=self.normed, parts=parts, sensitive=True, layer_idx=layer_idx)
+        yield Project(x=self.normed, parts=parts, layer_idx=layer_idx)
         yield RotateAndStore(
             q=self.q,
             k=self.k,
@@ -159,18 +159,16 @@ class _Lowering:
             sensitive=self.architecture.has_sensitive_gate,
             layer_idx=layer_idx,
         )
-        yield from self._join(f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx, sensitive=True)
+        yield from self._join(f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx)
 
-    def _join(
-        self, matrix: str, x: Buffer, post_norm: str, layer_idx: int, *, sensitive: bool = False
-    ) -> Iterator[Operation]:
+    def _join(self, matrix: str, x: Buffer, post_norm: str, layer_idx: int) -> Iterator[Operation]:
         """The end of a branch: its last product, normalised where the family says so, added to the hidden state."""
         if self.architecture.has_post_norms:
-            yield Project(x=x, parts=(self._part(matrix, self.branch),), sensitive=sensitive, layer_idx=layer_idx)
+            yield Project(x=x, parts=(self._part(matrix, self.branch),), layer_idx=layer_idx)
             yield self._norm(post_norm, self.branch, self.hidden, layer_idx, add=True)
         else:
             parts = (self._part(matrix, self.hidden),)
-            yield Project(x=x, parts=parts, add=True, sensitive=sensitive, layer_idx=layer_idx)
+            yield Project(x=x, parts=parts, add=True, layer_idx=layer_idx)
 
     def _norm(self, name: str, x: Buffer, out: Buffer, layer_idx: int | None, *, add: bool = False) -> Normalize:
         epsilon = self.numbers.norm_epsilon

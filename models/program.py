@@ -80,21 +80,21 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """Products that share their input, done in one pass; with `add`, each is added to what its out holds.
-
-    sensitive: the model's answers suffer most where this input is rounded (Q, K, V and ffn_down).
-    """
+    """Products that share their input, done in one pass; with `add`, each is added to what its out holds."""
 
     x: Buffer
     parts: tuple[Part, ...]
     add: bool = False
-    sensitive: bool = False
     layer_idx: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatedProject:
-    """out = activation(x @ gate.T) * (x @ up.T).  sensitive: as for Project."""
+    """out = activation(x @ gate.T) * (x @ up.T).
+
+    sensitive: the model's answers suffer where this input is rounded coarsely.  It is the widest product of a layer, so
+    devices may round its input more than others' where it is not.
+    """
 
     x: Buffer
     gate: str

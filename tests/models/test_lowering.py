@@ -76,14 +76,13 @@ def test_layers_stand_in_order_between_embedding_and_head(family: str) -> None:
     assert layers == sorted(layers, key=lambda layer: -1 if layer is None else layer)
 
 
-def test_what_suffers_most_from_rounding_is_marked() -> None:
-    marked = {
-        part.weight.split(".")[2]
-        for operation in lowered(small_metadata("llama")).operations
-        if isinstance(operation, Project) and operation.sensitive
-        for part in operation.parts
-    }
-    assert marked == {"attn_q", "attn_k", "attn_v", "ffn_down"}
+def test_a_gate_that_suffers_from_rounding_is_marked() -> None:
+    def marks(family: str) -> set[bool]:
+        operations = lowered(small_metadata(family)).operations
+        return {operation.sensitive for operation in operations if isinstance(operation, GatedProject)}
+
+    assert marks("gemma3") == {True}
+    assert marks("llama") == marks("qwen2") == {False}
 
 
 def test_a_file_without_a_head_uses_the_embedding() -> None:
