@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from runtime.placement import place
 from runtime.sampling import SamplingOptions
 
 SEEDED = GenerateOptions(sampling=SamplingOptions(seed=4, temperature=1.5), max_tokens=12, ignore_end=True, logprobs=3)
+ROOT = Path(__file__).resolve().parents[2]
 PROMPT = [5 + index * 7 % 300 for index in range(150)]
 
 
@@ -188,6 +191,15 @@ def test_loading_tells_its_progress_and_can_be_ended(path: Path) -> None:
 
     with pytest.raises(Enough):
         Engine.load(path, progress=stop)
+
+
+def test_a_program_may_end_in_the_middle_of_an_answer(path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from runtime import Engine; "
+        f"engine = Engine.load({str(path)!r}); print(len(next(iter(engine.generate([1, 2, 3]))).token_ids))"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (child.returncode, child.stdout, child.stderr) == (0, "1\n", "")
 
 
 def test_what_cannot_be_loaded_is_said(path: Path, tmp_path: Path) -> None:
