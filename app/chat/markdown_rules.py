@@ -1,22 +1,33 @@
 """How a reply is read as Markdown: the parser's rules, and which lines can no longer change.
 
-Owns the departures from GitHub's Markdown that keep every word of a reply on the screen: HTML, link definitions and
-single line breaks are shown as they were written. Knows nothing of widgets.
+Owns the departures from GitHub's Markdown that keep every word of a reply on the screen: HTML, link definitions,
+single line breaks, cells beyond a table's last column and nesting beyond measure are shown as they were written.
+Knows nothing of widgets.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from markdown_it import MarkdownIt
+from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 _RULE_IN_TEXT = "─" * 12
+# The parser leaves out what is nested deeper than its limit; a block that comes near it is shown as its source.
+_PARSER_NESTING = 60
+_SHOWN_NESTING = 18
+_QUOTE_MARKS = re.compile(r"[\s>]*")
 
 
 def reply_parser() -> MarkdownIt:
     """A parser of GitHub's tables, strikethrough and links, by which no text is lost."""
-    parser = MarkdownIt("gfm-like", {"html": False})
+    parser = MarkdownIt("gfm-like", {"html": False, "maxNesting": _PARSER_NESTING})
     parser.disable("reference")
+    parser.core.ruler.after("block", "keep_surplus_cells", _keep_surplus_cells)
+    parser.core.ruler.after("keep_surplus_cells", "keep_the_deep", _keep_the_deep)
     parser.core.ruler.push("keep_line_breaks", _keep_line_breaks)
     parser.core.ruler.push("keep_inner_rules", _keep_inner_rules)
     return parser
@@ -32,6 +43,57 @@ def settled_lines(parser: MarkdownIt, text: str) -> int:
     whole_lines = text[: text.rfind("\n") + 1]
     starts = [token.map[0] for token in parser.parse(whole_lines) if token.level == 0 and token.map is not None]
     return max(starts, default=0)
+
+
+def _keep_surplus_cells(state: StateCore) -> None:
+    """Cells beyond the last column (a `|` in code, mostly) are put into the last column's cell."""
+    lines = state.src.split("\n")
+    row: list[str] = []
+    cells: list[Token] = []
+    for token in state.tokens:
+        if token.type == "tr_open" and token.map is not None:
+            row = _split_row(lines[token.map[0]])
+            cells = []
+        elif token.type == "inline" and row:
+            cells.append(token)
+        elif token.type == "tr_close":
+            if cells and len(row) > len(cells):
+                cells[-1].content = " | ".join(cell.strip() for cell in row[len(cells) - 1 :])
+            row = []
+
+
+def _split_row(line: str) -> list[str]:
+    """A table's row in cells, as the parser itself splits it."""
+    columns = escapedSplit(_QUOTE_MARKS.sub("", line, count=1).rstrip())
+    if columns and not columns[0].strip():
+        columns.pop(0)
+    if columns and not columns[-1].strip():
+        columns.pop()
+    return columns
+
+
+def _keep_the_deep(state: StateCore) -> None:
+    """A block with too many levels becomes a code block of its source."""
+    if all(token.level < _SHOWN_NESTING for token in state.tokens):
+        return
+    lines = state.src.split("\n")
+    tokens: list[Token] = []
+    for block in _top_level_blocks(state.tokens):
+        place = block[0].map
+        if place is not None and any(token.level >= _SHOWN_NESTING for token in block):
+            source = "\n".join(lines[place[0] : place[1]])
+            block = [Token("fence", "code", 0, map=place, content=source, block=True)]
+        tokens += block
+    state.tokens = tokens
+
+
+def _top_level_blocks(tokens: list[Token]) -> Iterator[list[Token]]:
+    block: list[Token] = []
+    for token in tokens:
+        block.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            yield block
+            block = []
 
 
 def _keep_line_breaks(state: StateCore) -> None:

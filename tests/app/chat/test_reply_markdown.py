@@ -100,7 +100,8 @@ def a_table(rng: random.Random) -> str:
     columns = rng.randint(1, 4)
 
     def row() -> str:
-        return "| " + " | ".join(words(rng, 3).replace("|", "/") for _ in range(columns)) + " |"
+        num_cells = columns + (rng.random() < 0.2)
+        return "| " + " | ".join(words(rng, 3) for _ in range(num_cells)) + " |"
 
     return "\n".join([row(), "|" + "---|" * columns, *(row() for _ in range(rng.randint(0, 4)))])
 
@@ -228,6 +229,24 @@ async def test_no_word_is_lost() -> None:
     expected += ["seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "line fourteen\nline fifteen"]
     assert [text for text in expected if text not in shown] == []
     assert shown.index("seven") < shown.index("────") < shown.index("eight")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("| a | b |\n|---|---|\n| 1 | 2 | surplus |\n| `x|y` | z |\n", ["a", "b", "1", "2 | surplus", "`x", "y` | z"]),
+        ("> | a |\n> |---|\n> | 1 | 2 |\n", ["a", "1 | 2"]),
+        ("> " * 40 + "deep word", ["> " * 40 + "deep word"]),
+        ("\n".join("  " * depth + f"- item{depth}" for depth in range(40)), ["- item0", "- item39"]),
+    ],
+)
+async def test_text_that_markdown_leaves_out_is_shown(text: str, expected: list[str]) -> None:
+    app = Stage()
+    async with app.run_test(size=(80, 24)):
+        document = app.query_one(ReplyMarkdown)
+        await document.extend(text)
+        shown = plain(document)
+    assert [part for part in expected if part not in shown] == []
 
 
 async def test_what_is_settled_is_never_drawn_again() -> None:
