@@ -15,7 +15,7 @@ from models.architectures import find_architecture
 from models.errors import ArchitectureError, ModelError, TensorError
 from models.hyperparameters import read_hyperparameters
 from models.lowering import lower
-from models.program import Attend, Embed, Normalize, Program, Project, Rope, RotateAndStore, SelectOutputs
+from models.program import Attend, Embed, GatedProject, Normalize, Program, Project, Rope, RotateAndStore, SelectOutputs
 from models.rope import RopeFactors
 
 SNAPSHOTS = Path(__file__).resolve().parents[1] / "data" / "programs"
