@@ -14,7 +14,7 @@ from app.chat.speed import SpeedMeter
 
 
 class ActiveReply:
-    """Gathers pieces; `snapshot` is the turn they make so far."""
+    """Gathers pieces behind what the turn has already; `snapshot` is the turn they make so far."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn_id = turn.id
@@ -25,9 +25,9 @@ class ActiveReply:
         self.is_stopping = False
         self.is_changed = False
         self._turn = turn
-        self._text: list[str] = []
-        self._thinking: list[str] = []
-        self._ids: list[int] = []
+        self._text: list[str] = [turn.text]
+        self._thinking: list[str] = [turn.thinking]
+        self._ids: list[int] = list(turn.ids or ())
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -5,6 +5,8 @@ Owns the wiring of screen, rules and threads. Knows neither the real engine (a l
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +60,12 @@ class ChatApp(App[None]):
         )
         self._chat.attach(self.controller)
 
+    def on_mount(self) -> None:
+        """A terminal that is closed, or a request to end, ends the chat as its keys do."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit)
+
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
         return self._chat
@@ -68,6 +76,8 @@ class ChatApp(App[None]):
         yield SystemCommand("New conversation", "Leave this one; it is kept", chat.action_new_conversation)
         yield SystemCommand("Conversations", "Open an earlier conversation", chat.action_conversations)
         yield SystemCommand("Another reply", "Ask the last question again", chat.action_regenerate)
+        yield SystemCommand("Go on", "Go on with a reply that was stopped or cut off", chat.action_go_on)
+        yield SystemCommand("Copy the reply", "Copy the latest reply as the model wrote it", chat.action_copy_reply)
         yield SystemCommand("Thinking", "Open or fold the thinking of the latest reply", chat.action_toggle_thinking)
         yield from super().get_system_commands(screen)
 

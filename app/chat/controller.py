@@ -146,6 +146,15 @@ class ChatController:
         self._begin_reply(self.conversation.turns[-1])
         return True
 
+    def go_on(self) -> bool:
+        """Goes on with the last reply, where it did not come to its end and its tokens still hold."""
+        facts, turns = self.facts, self.conversation.turns
+        if self.phase is not Phase.IDLE or facts is None or not turns or not turns[-1].can_go_on(facts.vocabulary):
+            return False
+        self._reply = ActiveReply(turns[-1])
+        self._ask(self._reply)
+        return True
+
     def new_conversation(self) -> None:
         """Leaves this conversation (it is kept) and begins an empty one."""
         self._leave_conversation()

@@ -59,6 +59,11 @@ class Turn:
     created_at: float = field(default_factory=time.time)
     figures: ReplyFigures | None = None
 
+    def can_go_on(self, vocabulary: str) -> bool:
+        """Whether it is a reply that did not come to its end, and can be written on with this vocabulary."""
+        is_unfinished = self.role is Role.ASSISTANT and self.state is not TurnState.FINISHED
+        return is_unfinished and bool(self.ids) and self.vocabulary == vocabulary
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:

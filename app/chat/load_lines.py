@@ -6,7 +6,7 @@ Owns the wording and the bars; knows nothing of the screen.
 from __future__ import annotations
 
 from app.chat.engine_port import LoadStep
-from app.chat.plain_text import one_line, shortened
+from app.chat.plain_text import columns_of, one_line, shortened
 
 _BAR_WIDTH = 20
 _LEAST_BAR_WIDTH = 6
@@ -40,8 +40,8 @@ def _line(step: LoadStep, *, is_running: bool, width: int) -> str:
     amounts = f" {_amount(step.done, step.unit)} of {_amount(step.total, step.unit)}"
     if is_done:
         amounts = f" {_amount(step.total, step.unit)}"
-        return head + amounts if len(head + amounts) <= width else shortened(head, width)
-    bar_width = min(_BAR_WIDTH, width - len(head) - len(amounts) - 2)
+        return head + amounts if columns_of(head + amounts) <= width else shortened(head, width)
+    bar_width = min(_BAR_WIDTH, width - columns_of(head) - columns_of(amounts) - 2)
     if bar_width >= _LEAST_BAR_WIDTH:
         return f"{head}  {_bar(step.done, step.total, bar_width)}{amounts}"
     share = f" {100 * min(step.done, step.total) // step.total} %"

@@ -6,6 +6,8 @@ stays as it was, only what is shown (or typed and pasted) passes through here.
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _REPLACEMENT = "\ufffd"
@@ -40,9 +42,22 @@ def one_line(text: str) -> str:
     return " ".join(neutralise(text).split())
 
 
+def columns_of(text: str) -> int:
+    """The columns that one line of text takes on a terminal."""
+    return cell_len(text)
+
+
 def shortened(text: str, limit: int) -> str:
-    """The text in at most `limit` characters, the last an ellipsis where something was left out."""
-    return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
+    """The text in at most `limit` columns, the last an ellipsis where something was left out."""
+    if cell_len(text) <= limit:
+        return text
+    kept, columns = "", 0
+    for char in text:
+        columns += cell_len(char)
+        if columns >= limit:
+            break
+        kept += char
+    return kept + "…"
 
 
 class NeutralisingStream:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.chat.plain_text import one_line, shortened
+from app.chat.plain_text import columns_of, one_line, shortened
 
 _SEPARATOR = " · "
 _SHORT_MODEL = 14
@@ -39,12 +39,12 @@ def status_line(figures: StatusFigures, width: int) -> str:
     pieces = _pieces(figures)
     for shortness in range(max((len(piece.wordings) for piece in pieces), default=1)):
         line = _joined(pieces, shortness)
-        if len(line) <= width:
+        if columns_of(line) <= width:
             return line
     for dropped_rank in range(max((piece.rank for piece in pieces), default=0), 0, -1):
         pieces = [piece for piece in pieces if piece.rank < dropped_rank]
         line = _joined(pieces, -1)
-        if len(line) <= width:
+        if columns_of(line) <= width:
             return line
     return shortened(_joined(pieces, -1), width)
 

@@ -46,6 +46,7 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+n", "new_conversation", "New conversation", priority=True),
         Binding("ctrl+o", "conversations", "Conversations", priority=True),
         Binding("ctrl+r", "regenerate", "Another reply", priority=True),
+        Binding("ctrl+g", "go_on", "Go on with the reply", priority=True),
         Binding("ctrl+t", "toggle_thinking", "Open or fold the thinking", priority=True),
         Binding("f1", "keys", "Keys", priority=True),
         Binding("pageup", "scroll_page(-1)", "Up a page", priority=True, show=False),
@@ -149,6 +150,19 @@ class ChatScreen(Screen[None]):
             self._note.clear()
             self.wake()
 
+    def action_go_on(self) -> None:
+        """Goes on with a reply that was stopped, cut off or broken off."""
+        if self.controller.go_on():
+            self._note.clear()
+            self.wake()
+
+    def action_copy_reply(self) -> None:
+        """Copies the latest reply, as the model wrote it."""
+        replies = [turn.text for turn in self.controller.conversation.turns if turn.role is Role.ASSISTANT]
+        if replies:
+            self.app.copy_to_clipboard(replies[-1])
+            self.show_note("The reply was copied.")
+
     def action_toggle_thinking(self) -> None:
         """Opens or folds the thinking of the latest reply."""
         if (reply := self._transcript.last_reply) is not None:
@@ -188,6 +202,7 @@ class ChatScreen(Screen[None]):
         self._transcript.model_panel.show_failure(sentence, way_on)
 
     def show_conversation(self, conversation: Conversation) -> None:
+        self._note.clear()
         self._transcript.show(conversation)
 
     def add_turn(self, turn: Turn) -> None:

@@ -18,6 +18,7 @@ _KEYS = (
     ("Up, Down", "earlier and later prompts"),
     ("Esc", "stop the reply, keep what there is"),
     ("Ctrl+R", "another reply to the last question"),
+    ("Ctrl+G", "go on with a stopped reply"),
     ("Ctrl+T", "open or fold the thinking"),
     ("Ctrl+N", "new conversation"),
     ("Ctrl+O", "earlier conversations"),

@@ -26,6 +26,7 @@ _FRAME_S = 1 / 30
 _SHARE_OF_MACHINE = 0.08
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
 _SHOWN_LINES = 60
+_SHOWN_CHARS = 8000
 
 _FOOTNOTES = {
     TurnState.STOPPED: "stopped",
@@ -51,11 +52,18 @@ class QuestionView(Static):
 
     def __init__(self, turn: Turn) -> None:
         self.turn_id = turn.id
-        lines = neutralise(turn.text).strip("\n").split("\n")
-        hidden = len(lines) - _SHOWN_LINES
-        if hidden > _SHOWN_LINES // 10:
-            lines = [*lines[:_SHOWN_LINES], f"… and {hidden:,} more lines"]
-        super().__init__(Content("\n".join(lines)))
+        super().__init__(Content(_beginning(neutralise(turn.text).strip("\n"))))
+
+
+def _beginning(text: str) -> str:
+    """The text, or so much of a very long one as can be drawn in no time."""
+    lines = text.split("\n")
+    shown = "\n".join(lines[:_SHOWN_LINES])[:_SHOWN_CHARS]
+    num_hidden = len(text) - len(shown)
+    if num_hidden <= _SHOWN_CHARS // 20:
+        return text
+    num_lines = len(lines) - shown.count("\n") - 1
+    return f"{shown}\n… and {num_lines:,} more lines" if num_lines else f"{shown}… and {num_hidden:,} more characters"
 
 
 class ReplyView(Vertical):

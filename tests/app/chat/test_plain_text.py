@@ -28,6 +28,8 @@ def test_one_line_and_shortened() -> None:
     assert one_line("  a\n\tb \x1b c ") == "a b ␛ c"
     assert shortened("abcdef", 4) == "abc…"
     assert shortened("abcd", 4) == "abcd"
+    assert shortened("日本語の文", 6) == "日本…"
+    assert shortened("日本語", 6) == "日本語"
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60), st.data())

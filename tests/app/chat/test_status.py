@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from app.chat.engine_port import LoadStep
 from app.chat.load_lines import LoadLines
+from app.chat.plain_text import columns_of
 from app.chat.speed import SpeedMeter
 from app.chat.status import StatusFigures, status_line
 
@@ -60,7 +61,7 @@ def test_what_is_not_known_is_not_said() -> None:
 )
 def test_it_never_takes_more_than_the_width(figures: StatusFigures, width: int) -> None:
     line = status_line(figures, width)
-    assert len(line) <= width
+    assert columns_of(line) <= width
     assert "\n" not in line
 
 
