@@ -303,9 +303,12 @@ def _preferences(namespace: argparse.Namespace, console: Console) -> Preferences
 def _ids(text: str) -> tuple[int, ...]:
     """Token ids, separated by commas or blanks."""
     try:
-        return tuple(int(word) for word in text.replace(",", " ").split())
+        ids = tuple(int(word) for word in text.replace(",", " ").split())
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 1,2,3") from None
+        ids = ()
+    if not ids or min(ids) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 1,2,3")
+    return ids
 
 
 def _is_terminal(stream: object) -> bool:

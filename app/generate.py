@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
+from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import Preferences, engine_options, generate_options
 from app.output import Console, ProgressBar
@@ -69,7 +70,8 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
             generation = engine.generate(prompt, replace(options, on_prefill=prefill))
             return _answer(request, generation, console, prefill)
     finally:
-        engine.close()
+        with HeldInterrupt():
+            engine.close()
 
 
 def _check(request: GenerateRequest) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.interrupts import HeldInterrupt
 from app.options import Preferences, models_folder_of
 from app.output import Console, ProgressBar
 
@@ -37,11 +38,20 @@ def resolve_with_progress(preferences: Preferences, console: Console) -> Path:
 
 
 def load_engine(path: Path, options: EngineOptions, console: Console, *, verbose: bool) -> Engine:
-    """Load the model; says the memory bill when verbose."""
+    """Load the model; says the memory bill when verbose.  Ctrl-C ends it at the next step of the progress."""
     from runtime import Engine
 
-    with LoadingBars(console) as bars:
-        engine = Engine.load(path, options, progress=bars)
+    with HeldInterrupt() as interrupt, LoadingBars(console) as bars:
+
+        def report(stage: str, done: int, total: int) -> None:
+            interrupt.check()
+            bars(stage, done, total)
+            # One kernel may take seconds, in a process of its own: nothing of ours runs meanwhile.
+            interrupt.is_held = not (stage == COMPILING and done < total)
+
+        engine = Engine.load(path, options, progress=report)
+        if interrupt.is_noted:
+            engine.close()
     if verbose:
         console.note(_described(engine))
     return engine
@@ -56,7 +66,8 @@ def _described(engine: Engine) -> str:
     )
 
 
-_STAGES = {"kernels": ("Compiling kernels, this first time", "kernels"), "weights": ("Packing the weights", "bytes")}
+COMPILING = "kernels"
+_STAGES = {COMPILING: ("Compiling kernels, this first time", "kernels"), "weights": ("Packing the weights", "bytes")}
 
 
 def stage_title(stage: str) -> tuple[str, str]:

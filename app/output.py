@@ -178,7 +178,7 @@ class ProgressBar:
         rate = self._rate(done, now_s)
         if total <= 0:
             return f"{self._title}  {self._amount(done)}{rate}"
-        figures = f"{_percent(done, total)}  {self._amount(done)} of {self._amount(total)}{rate}"
+        figures = f"{_percent(done, total)}  {self._part(done, total)}{rate}"
         room = self._console.columns() - len(self._title) - len(figures) - len("  [] ") - 1
         width = min(_BAR_WIDTH, max(_LEAST_BAR_WIDTH, room))
         filled = min(width, done * width // total)
@@ -187,7 +187,10 @@ class ProgressBar:
     def _line(self, done: int, total: int) -> str:
         if total <= 0:
             return f"{self._title}: {self._amount(done)}"
-        return f"{self._title}: {_percent(done, total)} ({self._amount(done)} of {self._amount(total)})"
+        return f"{self._title}: {_percent(done, total)} ({self._part(done, total)})"
+
+    def _part(self, done: int, total: int) -> str:
+        return f"{self._amount(done) if self._unit == 'bytes' else done} of {self._amount(total)}"
 
     def _amount(self, count: int) -> str:
         if self._unit != "bytes":

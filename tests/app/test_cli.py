@@ -78,6 +78,8 @@ def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tu
         (("generate", "-p", "x", "-n", "many"), "'many' is no whole number"),
         (("generate", "-p", "x", "--temp", "hot"), "'hot' is no number"),
         (("generate", "--prompt-ids", "1,x"), "is no list of token ids such as 1,2,3"),
+        (("generate", "--prompt-ids", ""), "is no list of token ids such as 1,2,3"),
+        (("generate", "--prompt-ids=-5"), "is no list of token ids such as 1,2,3"),
         (("generate", "-p"), "expected one argument"),
         (("bench",), "invalid choice: 'bench'"),
         (("models",), "ACTION"),
