@@ -43,6 +43,30 @@ def fingerprint(isa: Isa) -> str:
     return digest.hexdigest()[:16]
 
 
+# Seconds of compiling, about: a family that shares inner functions compiles them once a process.
+FAMILY_COST_S = {"attention": 4.0, "row": 1.0}
+KERNEL_COST_S = {"product": 0.9, "product_floats": 0.5, "attention": 0.5, "executor": 0.4}
+
+
+def share_out(names: Sequence[str], workers: int) -> list[list[str]]:
+    """Splits kernels among compiler processes: families that share code stay together, the longest jobs go first."""
+    jobs: dict[str, list[str]] = {}
+    for name in names:
+        family = name.split("-")[0]
+        jobs.setdefault(family if family in FAMILY_COST_S else name, []).append(name)
+
+    def cost(job: str) -> float:
+        return FAMILY_COST_S.get(job, 0.0) + sum(KERNEL_COST_S.get(name.split("-")[0], 0.2) for name in jobs[job])
+
+    shares: list[list[str]] = [[] for _ in range(workers)]
+    loads = [0.0] * workers
+    for job in sorted(jobs, key=cost, reverse=True):
+        idx = loads.index(min(loads))
+        shares[idx] += jobs[job]
+        loads[idx] += cost(job)
+    return [share for share in shares if share]
+
+
 class KernelCache:
     """Kernels of one instruction-set level.  warnings: what a person should know (once)."""
 
@@ -104,7 +128,7 @@ class KernelCache:
 
     def _compile(self, names: Sequence[str], progress: Progress | None) -> None:
         self._prepare_folder()
-        shares = [share for share in (list(names[i :: self.workers]) for i in range(self.workers)) if share]
+        shares = share_out(names, self.workers)
         processes = [self._start_compiler(share) for share in shares]
         done = 0
         if progress:
