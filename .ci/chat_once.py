@@ -34,10 +34,11 @@ def has_opened(screen: str) -> bool:
 
 
 def has_answered(screen: str) -> bool:
-    """The figures of a finished reply stand in the status line."""
+    """The answer stands below the question, and the figures of a finished reply in the status line."""
     if "Tandem failed" in screen:
         raise TerminalError(f"The chat could not answer:\n{screen}")
-    return re.search(r"(?:first token|TTFT) [0-9.]+ m?s", screen) is not None
+    is_finished = re.search(r"(?:first token|TTFT) [0-9.]+ m?s", screen) is not None
+    return is_finished and ANSWER in screen.partition(QUESTION)[2]
 
 
 def talk(terminal: Terminal) -> None:
@@ -47,10 +48,8 @@ def talk(terminal: Terminal) -> None:
     terminal.send(QUESTION)
     terminal.wait_for(lambda screen: QUESTION in screen, "the question in the input", timeout_s=ANSWER_S)
     terminal.send("\r")
-    screen = terminal.wait_for(has_answered, "the end of the reply", timeout_s=ANSWER_S)
+    screen = terminal.wait_for(has_answered, f"a finished reply that names {ANSWER}", timeout_s=ANSWER_S)
     print(screen, flush=True)
-    if ANSWER not in screen.partition(QUESTION)[2]:
-        raise TerminalError(f"The reply does not name {ANSWER}.")
     terminal.send(CTRL_Q)
     status = terminal.wait(timeout_s=LEAVE_S)
     if status != 0:
