@@ -27,10 +27,10 @@ READY_S, ANSWER_S, LEAVE_S = 480.0, 120.0, 20.0
 
 
 def has_opened(screen: str) -> bool:
-    """The input is there, and the model is no longer being loaded."""
+    """The input is there, and the line that says what the loaded model is."""
     if "Ctrl+Q leaves" in screen:
         raise TerminalError(f"The chat could not load its model:\n{screen}")
-    return "Write a message" in screen and "Loading " not in screen and "loading" not in screen
+    return "Write a message" in screen and re.search(r"· window [0-9,]+", screen) is not None
 
 
 def has_answered(screen: str) -> bool:
