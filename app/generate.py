@@ -56,6 +56,7 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
     """Answer the prompt; returns the exit status.  load: as app.loading.load_engine, for tests."""
     preferences = request.preferences
     _check(request)
+    console.require_reader()
     options = generate_options(
         preferences, raw=request.raw, logprobs=request.logprobs, prompt_logprobs=request.prompt_logprobs
     )

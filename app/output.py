@@ -49,12 +49,17 @@ class Console:
         """Whether stdout is a terminal."""
         return _is_terminal(self._stdout)
 
+    def require_reader(self) -> None:
+        """Raise OutputClosedError now when there is no stdout, before long work is done for nobody."""
+        if self._stdout is None:
+            raise OutputClosedError
+
     def text(self, text: str) -> None:
         """Write to stdout at once.  Raises OutputClosedError when nobody reads."""
         with self._lock:
             self._clear_line()
-            if self._stdout is None:
-                raise OutputClosedError
+            self.require_reader()
+            assert self._stdout is not None
             try:
                 self._stdout.write(shown(text))
                 self._stdout.flush()

@@ -330,7 +330,7 @@ def test_a_closed_stdout_is_noticed(model: Path) -> None:
     request = GenerateRequest(preferences=Preferences(model=str(model)), text="Hi")
     with pytest.raises(OutputClosedError):
         app.generate.run(request, Console(None, None), load=engine.load)
-    assert engine.was_cancelled and engine.is_closed
+    assert engine.loads == [], "nothing is loaded for nobody"
 
 
 def test_notes_stand_on_stderr(generate: Generate) -> None:
