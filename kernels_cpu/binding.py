@@ -187,7 +187,7 @@ class CpuModel:
         }
         for idx, name in enumerate(HEADER):
             self._header[idx] = words[name]
-        if not self._team.run(self._table):
+        if not self._team.run(self._table, count if count <= MAX_SPLIT_TOKENS else None):
             return None
         return self._logits[:num_outputs, : self.program.vocab_size]
 

@@ -14,6 +14,8 @@ that comes back late finds the tickets of another run and goes back to its place
 """
 from __future__ import annotations
 
+import time
+
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
@@ -22,9 +24,9 @@ from kernels_cpu.emitter import I8, I32, I64
 from kernels_cpu.isa import is_x86
 from kernels_cpu.table import (
     CANCEL, CHUNKS, COUNT_AT, DONE, DONE_AT, FIXED, INSIDE, JOB, KERNEL, MUTEX, OPERANDS, PARKED, PER_CHUNK, PROGRAM,
-    SIGNAL, STEP_BYTES, STOP, THREADS, TICKET, WAIT_TARGET, WAITS,
+    SIGNAL, STALLED_NS, STEP_BYTES, STOP, THREADS, TICKET, WAIT_TARGET, WAITS,
 )  # fmt: skip
-from kernels_cpu.vectors import atomic_word, fetch_add, set_atomic_word, store_word, word
+from kernels_cpu.vectors import atomic_word, fetch_add, set_atomic_word, stack_bytes, store_word, word
 
 SPINS_BEFORE_YIELD = 2000  # of some 15 ns: a step of a small model takes about 10 us
 YIELDS_BEFORE_PARKING = 400
@@ -124,6 +126,9 @@ unlock = _external("pthread_mutex_unlock", 1)
 wait_signal = _external("pthread_cond_wait", 2)
 signal_all = _external("pthread_cond_broadcast", 1)
 
+read_clock = _external("clock_gettime", 2)
+MONOTONIC = time.CLOCK_MONOTONIC
+
 PLAIN = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 
 
@@ -131,6 +136,33 @@ PLAIN = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 def run_number(team):
     """The number of the newest run; tickets hold 31 bits of it."""
     return atomic_word(team + JOB) & 0x7FFFFFFF
+
+
+@njit(types.int64(types.intp), **PLAIN)
+def now_ns(unused):
+    """A clock that only goes forward."""
+    clock = stack_bytes(16)
+    read_clock(MONOTONIC, clock)
+    return word(clock) * 1_000_000_000 + word(clock + 8)
+
+
+@njit(types.void(types.intp, types.int64, types.intp, types.int64), **PLAIN)
+def wait_for(team, run, done, target):
+    """Waits until a phase's chunks are finished; time lost to threads that the system took away is added up."""
+    spins = 0
+    start = 0
+    while atomic_word(done) < target:
+        spins += 1
+        if spins < SPINS_BEFORE_YIELD:
+            relax()
+            continue
+        if start == 0:
+            start = now_ns(0)
+        sched_yield()
+        if atomic_word(team + CANCEL) != 0 or run_number(team) != run:
+            return
+    if start != 0:
+        fetch_add(team + STALLED_NS, now_ns(0) - start)
 
 
 @njit(types.void(types.intp, types.int64), **PLAIN)
@@ -152,16 +184,7 @@ def walk(team, run):
             return
         if finished != 0:
             fetch_add(done, finished)
-        target = word(step + WAIT_TARGET)
-        spins = 0
-        while target > 0 and atomic_word(done) < target:
-            spins += 1
-            if spins < SPINS_BEFORE_YIELD:
-                relax()
-            else:
-                sched_yield()
-                if atomic_word(team + CANCEL) != 0 or run_number(team) != run:
-                    return
+        wait_for(team, run, done, word(step + WAIT_TARGET))
 
 
 @njit(types.void(types.intp, types.int64), **PLAIN)

@@ -16,5 +16,6 @@ JOB = 192
 INSIDE = 256
 PARKED = 320
 STOP = 384
+STALLED_NS = 448  # waited for chunks whose thread the system took away, all threads together
 MUTEX = 512  # a pthread mutex
 SIGNAL = 768  # a pthread condition

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernels_cpu import table
+from kernels_cpu.crowding import Crowding
 
 Native = Callable[[int, int], None]
 
@@ -41,6 +42,7 @@ class Team:
         self._libc = libc
         self._run, work = native(run_address), native(work_address)
         self._set(table.THREADS, num_threads)
+        self._crowding = Crowding(num_threads)
         self._threads = [
             threading.Thread(target=work, args=(self._base, idx), name=f"tandem-cpu-{idx}", daemon=True)
             for idx in range(1, num_threads)
@@ -51,10 +53,25 @@ class Team:
     def _set(self, offset: int, value: int) -> None:
         self._words[offset // 8] = value
 
-    def run(self, program: int) -> bool:
-        """Runs a table of steps; False when `cancel` stopped it.  One caller at a time."""
+    @property
+    def working_threads(self) -> int:
+        """How many threads take part at present: fewer than all while other programs crowd the machine."""
+        return int(self._words[table.THREADS // 8])
+
+    def run(self, program: int, kind: int | None = None) -> bool:
+        """Runs a table of steps; False when `cancel` stopped it.  One caller at a time.
+
+        kind: short runs that are alike (decoding one token, say) have a number in common: their times tell how many
+        threads pay on a crowded machine.
+        """
         self._set(table.PROGRAM, program)
+        self._set(table.STALLED_NS, 0)
+        start_s, busy_s = time.perf_counter(), time.thread_time()
         self._run(self._base, 0)
+        if kind is not None:
+            end_s, busy_s = time.perf_counter(), time.thread_time() - busy_s
+            stalled_s = float(self._words[table.STALLED_NS // 8]) / 1e9
+            self._set(table.THREADS, self._crowding.after_run(kind, end_s - start_s, busy_s, stalled_s, end_s))
         stopped = bool(self._words[table.CANCEL // 8])
         self._set(table.CANCEL, 0)
         return not stopped
