@@ -1,0 +1,62 @@
+"""The real chat in a real terminal with a small model: paste, stream, stop, kill, reopen."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from terminal import Terminal
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 120.0
+CTRL_O, CTRL_Q, ESCAPE, ENTER = "\x0f", "\x11", "\x1b", "\r"
+PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
+
+
+def open_chat(model: Path, data: Path) -> Terminal:
+    """The chat as the command starts it, its conversations in a folder of the test."""
+    command = [sys.executable, "-m", "app", "chat", str(model), "--temp", "0", "-n", "2000"]
+    return Terminal(command, environment={**os.environ, "XDG_DATA_HOME": str(data)}, folder=ROOT, columns=90, lines=30)
+
+
+def wait(terminal: Terminal, *texts: str) -> str:
+    """Until all of these stand on the screen."""
+    return terminal.wait_for(
+        lambda screen: all(text in screen for text in texts), f"{texts} on the screen", timeout_s=PATIENCE_S
+    )
+
+
+def test_a_conversation_that_is_stopped_killed_and_opened_again(
+    model_path: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = model_path("smollm2-135m")
+    with open_chat(model, tmp_path) as terminal:
+        wait(terminal, "Write a message", "window 8,192")
+        terminal.send(f"{PASTE_BEGIN}Write a very long story\nabout a dog [x].{PASTE_END}")
+        screen = wait(terminal, "│ Write a very long story", "│ about a dog [x].")
+        assert "▌" not in screen
+        terminal.send(ENTER)
+        wait(terminal, "▌ Write a very long story", "▌ about a dog [x].", "writing", "tokens/s")
+        terminal.send(ESCAPE)
+        wait(terminal, "  stopped", "TTFT")
+        terminal.send("Tell me all about cats." + ENTER)
+        wait(terminal, "▌ Tell me all about cats.", "writing")
+        terminal.send("not sent")
+        wait(terminal, "│ not sent")
+        # What is older than a second is on disk by then; the figures change a few times meanwhile.
+        for _ in range(8):
+            before = terminal.text.splitlines()[-1]
+            terminal.wait_for(
+                lambda screen, before=before: screen.splitlines()[-1] != before, "other figures", timeout_s=PATIENCE_S
+            )
+        os.killpg(terminal._process.pid, signal.SIGKILL)
+        assert terminal.wait(timeout_s=PATIENCE_S) == 128 + signal.SIGKILL
+    with open_chat(model, tmp_path) as terminal:
+        wait(terminal, "broke off in the middle of a reply", "window 8,192")
+        terminal.send(CTRL_O)
+        wait(terminal, "Conversations", "4 turns · broken off · unsent draft")
+        terminal.send(ENTER)
+        wait(terminal, "broken off here", "│ not sent")
+        terminal.send(CTRL_Q)
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
