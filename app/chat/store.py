@@ -216,7 +216,7 @@ class Store:
         with _named_faults(self.path):
             rows = self._connection.execute(
                 "SELECT c.id, c.title, c.updated_at, count(t.id), c.draft <> '', "
-                "coalesce(max(t.state = ?), 0), c.draft FROM conversations c "
+                "coalesce(max(t.id = c.leaf AND t.state = ?), 0), c.draft FROM conversations c "
                 "LEFT JOIN turns t ON t.conversation = c.id "
                 "GROUP BY c.id HAVING count(t.id) > 0 OR c.draft <> '' ORDER BY c.updated_at DESC LIMIT ?",
                 (TurnState.PARTIAL, limit),

@@ -23,7 +23,7 @@ from app.chat.widgets.thinking_fold import ThinkingFold
 
 _FRAME_S = 1 / 30
 # So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
-_SHARE_OF_MACHINE = 0.08
+_SHARE_OF_MACHINE = 0.06
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
 _SHOWN_LINES = 60
 _SHOWN_CHARS = 8000

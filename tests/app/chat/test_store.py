@@ -90,6 +90,19 @@ def test_the_list_is_newest_first_and_leaves_out_the_empty(tmp_path: Path) -> No
     ]
 
 
+def test_only_a_conversation_that_ends_in_a_partial_reply_is_broken_off(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chat.db")
+    conversation = a_conversation(1)
+    partial = replace(conversation.turns[1], state=TurnState.PARTIAL)
+    conversation = conversation.with_turn(partial)
+    store.save_turns(conversation, conversation.turns)
+    assert store.conversations()[0].is_broken_off
+    question = Turn(role=Role.USER, text="and then", parent=partial.id)
+    conversation = conversation.with_turn(question)
+    store.save_turns(conversation, [question])
+    assert not store.conversations()[0].is_broken_off
+
+
 def test_prompts_are_listed_once_oldest_first(tmp_path: Path) -> None:
     store = Store(tmp_path / "chat.db")
     conversation = Conversation()
