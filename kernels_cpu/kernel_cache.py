@@ -24,6 +24,7 @@ from kernels_cpu.isa import TARGET_VARIABLE, Isa
 Progress = Callable[[int, int], None]
 ROOT = Path(__file__).resolve().parent
 STALE_AFTER_S = 60 * 24 * 3600
+_LINKED: list[object] = []  # machine code stays for the life of the process: a thread may still be inside
 
 
 class KernelError(RuntimeError):
@@ -171,6 +172,7 @@ class KernelCache:
             llvm.initialize_native_asmprinter()
             machine = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault", jit=True)
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+            _LINKED.append(self._engine)
         for code in codes.values():
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

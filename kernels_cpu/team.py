@@ -43,8 +43,13 @@ class Team:
         self._run, work = native(run_address), native(work_address)
         self._set(table.THREADS, num_threads)
         self._crowding = Crowding(num_threads)
+
+        def live(idx: int, block: np.ndarray) -> None:  # holds the block as long as the thread looks at it
+            work(self._base, idx)
+            del block
+
         self._threads = [
-            threading.Thread(target=work, args=(self._base, idx), name=f"tandem-cpu-{idx}", daemon=True)
+            threading.Thread(target=live, args=(idx, self._block), name=f"tandem-cpu-{idx}", daemon=True)
             for idx in range(1, num_threads)
         ]
         for thread in self._threads:
