@@ -2,6 +2,7 @@
 
 Owns the layouts that kernels and the binding share.  Every word is an address, a count, or a float32's bits.
 """
+
 from __future__ import annotations
 
 import struct
@@ -47,7 +48,20 @@ EMBED = Layout(("weights", "num_blocks", "group_bytes", "token_ids", "out", "out
 
 # single, double: where records of one and of two terms go (0: not wanted); num_blocks: blocks of 32 columns
 NORMALIZE = Layout(
-    ("x", "x_stride", "weight", "width", "epsilon", "out", "out_stride", "add", "single", "double", "num_blocks", "count")
+    (
+        "x",
+        "x_stride",
+        "weight",
+        "width",
+        "epsilon",
+        "out",
+        "out_stride",
+        "add",
+        "single",
+        "double",
+        "num_blocks",
+        "count",
+    )
 )
 QUANTIZE = Layout(("x", "x_stride", "width", "num_blocks", "blocks_per_chunk", "single", "double", "count"))
 SELECT = Layout(("x", "x_stride", "outputs", "out", "out_stride", "width"))
@@ -72,3 +86,12 @@ PRODUCT_FLOATS = Layout(
      "bias", "mode", "count", "tokens_per_chunk")
 )  # fmt: skip
 GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
+
+# data: what is read, chunk_bytes of it by each chunk; out: 64 bytes a chunk, for a result that nobody uses
+PROBE_READ = Layout(("data", "chunk_bytes", "out"))
+PROBE_COMPUTE = Layout(("rounds", "out"))
+
+
+def probe_chains(lanes: int) -> int:
+    """Accumulators of a compute probe: more than latency times throughput, few enough for the registers of the level."""
+    return 12 if lanes == 16 else 8

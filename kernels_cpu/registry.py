@@ -3,6 +3,7 @@
 A name is a family and its parameters, such as `product-Q4_K-2`.  Owns the families; nothing is imported before a
 kernel is asked for, and only the compiler's processes ask.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -46,7 +47,12 @@ def _embed(format_name: str) -> Kernel:
 def _row(kind: str) -> Kernel:
     from kernels_cpu import rows
 
-    makers = {"normalize": rows.make_normalize, "quantize": rows.make_quantize, "select": rows.make_select, "gate": rows.make_gate}
+    makers = {
+        "normalize": rows.make_normalize,
+        "quantize": rows.make_quantize,
+        "select": rows.make_select,
+        "gate": rows.make_gate,
+    }
     return makers[kind]()
 
 
@@ -58,6 +64,12 @@ def _attention(kind: str) -> Kernel:
     from kernels_cpu import attention
 
     return {"attend": attention.make_attend, "combine": attention.make_combine}[kind]()
+
+
+def _probe(kind: str) -> Kernel:
+    from kernels_cpu import probe
+
+    return {"read": probe.make_read, "multiply": probe.make_multiply, "add": probe.make_add}[kind]()
 
 
 def _executor(part: str) -> Kernel:
@@ -74,4 +86,5 @@ FAMILIES: dict[str, Callable[..., Kernel]] = {
     "row": _row,
     "attention": _attention,
     "executor": _executor,
+    "probe": _probe,
 }

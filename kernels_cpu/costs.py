@@ -1,0 +1,119 @@
+"""What a step program costs on the CPU: bytes that have to be read, multiply-adds that have to be done.
+
+Owns the sums, made from the program and the sizes of packed weights.  Does not know batches: what depends on how many
+tokens stand where is left to the reader.  Only what can't be avoided counts: every packed weight once a run, every key
+and value that a token sees; activations stay in caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from kernels_cpu import kv_layout
+from kernels_cpu.activations import Precision, terms_for
+from kernels_cpu.isa import choose
+from kernels_cpu.packed_formats import FLOAT_FORMATS, packed_bytes
+from kernels_cpu.plan import TensorLike
+from models.program import Attend, Embed, GatedProject, Normalize, Operation, Program, Project, SelectOutputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCost:
+    """One layer's cache.  position_bytes: K and V of one position; multiply_adds_per_position: for one token."""
+
+    position_bytes: int
+    multiply_adds_per_position: int
+    window: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCost:
+    """What a run costs for weights (weight_bytes, once) and for each row of them, by the kind of multiply-add."""
+
+    weight_bytes: int = 0
+    byte_multiply_adds: int = 0
+    float_multiply_adds: int = 0
+
+    def plus(self, other: RowCost) -> RowCost:
+        """Both together."""
+        return RowCost(
+            weight_bytes=self.weight_bytes + other.weight_bytes,
+            byte_multiply_adds=self.byte_multiply_adds + other.byte_multiply_adds,
+            float_multiply_adds=self.float_multiply_adds + other.float_multiply_adds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuCosts:
+    """tokens: a row is a token of the run; outputs: a row is a token whose logits are wanted.
+
+    embedding_bytes: the row of the embedding that a token gathers.
+    """
+
+    tokens: RowCost
+    outputs: RowCost
+    embedding_bytes: int
+    layers: tuple[LayerCost, ...]
+
+
+def count_costs(program: Program, tensors: Mapping[str, TensorLike], isa: str, precision: Precision) -> CpuCosts:
+    """The costs of `program` bound at an instruction-set level with a rounding of activations."""
+    lanes = choose(isa).lanes
+    tokens, outputs, embedding_bytes = RowCost(), RowCost(), 0
+    is_output = False
+    for operation in program.operations:
+        is_output |= isinstance(operation, SelectOutputs)
+        if isinstance(operation, Embed):
+            tensor = tensors[operation.weight]
+            embedding_bytes += packed_bytes(tensor.format.name, 1, tensor.shape[-1], 1)
+        for cost in _weight_costs(operation, tensors, lanes, precision):
+            if is_output:
+                outputs = outputs.plus(cost)
+            else:
+                tokens = tokens.plus(cost)
+    return CpuCosts(tokens=tokens, outputs=outputs, embedding_bytes=embedding_bytes, layers=_layers(program))
+
+
+def _weight_costs(
+    operation: Operation, tensors: Mapping[str, TensorLike], lanes: int, precision: Precision
+) -> list[RowCost]:
+    match operation:
+        case Normalize(weight=weight):
+            return [_vector(tensors[weight])]
+        case Project(parts=parts):
+            products = [_product(tensors[part.weight], lanes, terms_for(precision)) for part in parts]
+            return [*products, *(_vector(tensors[part.bias]) for part in parts if part.bias is not None)]
+        case GatedProject(gate=gate, up=up, sensitive=sensitive):
+            terms = terms_for(precision, is_coarse=not sensitive)
+            return [_product(tensors[name], lanes, terms) for name in (gate, up)]
+        case _:
+            return []
+
+
+def _vector(tensor: TensorLike) -> RowCost:
+    """A norm's weights or a bias: float32 once packed."""
+    return RowCost(weight_bytes=4 * prod(tensor.shape))
+
+
+def _product(tensor: TensorLike, lanes: int, terms: int) -> RowCost:
+    format_name, (num_rows, num_columns) = tensor.format.name, tensor.shape
+    multiply_adds, is_float = num_rows * num_columns, tensor.format.name in FLOAT_FORMATS
+    return RowCost(
+        weight_bytes=packed_bytes(format_name, num_rows, num_columns, lanes),
+        byte_multiply_adds=0 if is_float else multiply_adds * terms,
+        float_multiply_adds=multiply_adds if is_float else 0,
+    )
+
+
+def _layers(program: Program) -> tuple[LayerCost, ...]:
+    heads = {attend.layer_idx: attend.num_heads for attend in program.operations if isinstance(attend, Attend)}
+    return tuple(
+        LayerCost(
+            position_bytes=kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim) // kv_layout.PAGE_SIZE,
+            multiply_adds_per_position=2 * heads[layer_idx] * layer.head_dim,
+            window=layer.window,
+        )
+        for layer_idx, layer in enumerate(program.layers)
+    )
