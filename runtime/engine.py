@@ -101,7 +101,7 @@ class Engine:
                     binding=binding,
                     vocabulary=vocabulary,
                     chat_template=chat_template,
-                    description=_describe(file, placement),
+                    description=describe_loaded(file, placement),
                     notes=(*placement.notes, *vocabulary.notes, *binding.notes),
                 )
             except BaseException:
@@ -172,7 +172,8 @@ def _load_words(file: ModelFile) -> tuple[Vocabulary, ChatTemplate | None]:
     return vocabulary, chat_template
 
 
-def _describe(file: ModelFile, placement: Placement) -> EngineDescription:
+def describe_loaded(file: ModelFile, placement: Placement) -> EngineDescription:
+    """What an open file and its placement say about a model."""
     model = placement.model
     return EngineDescription(
         name=model.name or file.paths[0].stem,

@@ -58,7 +58,7 @@ class CpuBinding:
 
 def price(program: Program, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What bind() will reserve, to the byte.  Raises DeviceError for what this machine can't run."""
-    with _device_errors():
+    with device_errors():
         return _memory(bill_cpu(program, file, _limits(options), options.activations, options.isa))
 
 
@@ -73,7 +73,7 @@ def bind(program: Program, file: ModelFile, options: DeviceOptions, progress: Pr
         isa=options.isa,
         kernel_folder=options.kernel_folder,
     )
-    with _device_errors():
+    with device_errors():
         return CpuBinding(bind_cpu(program, file, _limits(options), cpu_options, progress), options.limits)
 
 
@@ -86,7 +86,7 @@ def _memory(bill: CpuBill) -> DeviceMemory:
 
 
 @contextmanager
-def _device_errors() -> Iterator[None]:
+def device_errors() -> Iterator[None]:
     """Turns what the kernels' room raises into this room's errors."""
     try:
         yield

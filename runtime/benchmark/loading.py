@@ -1,0 +1,57 @@
+"""Loads a model for a bench: the binding bare, with its costs, and with what an engine around it needs.
+
+Owns the joining.  Does not know tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.gguf_file import open_model_file
+from models.vocabulary import Vocabulary, load_vocabulary
+from runtime.devices import cpu, cpu_limits
+from runtime.devices.binding import Binding
+from runtime.devices.costs import StepCosts
+from runtime.engine import EngineDescription, describe_loaded
+from runtime.machine import read_machine
+from runtime.options import EngineOptions
+from runtime.placement import place
+
+LoadProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A binding and what is known about it.  device: its name; isa: the instruction-set level that was chosen."""
+
+    binding: Binding
+    description: EngineDescription
+    vocabulary: Vocabulary
+    costs: StepCosts
+    device: str
+    isa: str
+    notes: tuple[str, ...]
+
+
+Load = Callable[[Path, EngineOptions, LoadProgress], LoadedModel]
+
+
+def load_model(path: Path, options: EngineOptions, progress: LoadProgress) -> LoadedModel:
+    """As Engine.load does, without the engine.  The caller closes the binding.  Raises as Engine.load."""
+    with open_model_file(path) as file:
+        placement = place(file, options, read_machine())
+        device_options, program = placement.device_options, placement.model.program
+        costs = cpu_limits.count_costs(program, file, device_options)
+        vocabulary = load_vocabulary(file.metadata)
+        binding = cpu.bind(program, file, device_options, progress)
+        return LoadedModel(
+            binding=binding,
+            description=describe_loaded(file, placement),
+            vocabulary=vocabulary,
+            costs=costs,
+            device="cpu",
+            isa=cpu_limits.chosen_isa(device_options.isa),
+            notes=(*placement.notes, *binding.notes),
+        )
