@@ -7,6 +7,7 @@ the first and of the last 16 integers.  A value is q * unit with q = high (one t
 sum = unit * (sum of q).  Records lie [block of 32 columns][token], so that all tokens of a tile are at constant
 distances from one pointer.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 Owns the mapping and hands out aligned pieces of it.  Does not know what lies in a piece.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -42,7 +43,9 @@ class Arena:
         """The address of the next `size_bytes`, aligned to a cache line."""
         address = self._start + self.used_bytes
         if self.used_bytes + size_bytes > self.size_bytes:
-            raise AssertionError(f"arena of {self.size_bytes} bytes is full: {self.used_bytes} used, {size_bytes} wanted")
+            raise AssertionError(
+                f"arena of {self.size_bytes} bytes is full: {self.used_bytes} used, {size_bytes} wanted"
+            )
         self.used_bytes += aligned(size_bytes)
         return address
 
@@ -61,7 +64,7 @@ def view(address: int, shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """An array over memory of an arena."""
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
     buffer = (ctypes.c_uint8 * count).from_address(address)
-    return np.frombuffer(buffer, dtype).reshape(shape)
+    return np.frombuffer(memoryview(buffer), dtype).reshape(shape)
 
 
 def huge_pages_bytes() -> int | None:

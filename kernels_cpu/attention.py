@@ -1,7 +1,8 @@
 """Attention over pages: softmax(scale * q K^T) V, causal and within a window.
 
 A tile is a run of tokens of one sequence; its rows are those tokens times the query heads of one KV head (GQA), so K
-and V are read once for all of them.  Lanes: 16 keys while scores are computed, 16 elements of V while values are summed.
+and V are read once for all of them.  Lanes: 16 keys while scores are computed, 16 elements of V while values are
+summed.
 
 Keys are taken in spans of 128 absolute positions.  Every (row, span) gives one partial result (maximum, sum, vector),
 and partial results are folded in span order, by the same code whether one thread computes all spans of a tile (prefill)
@@ -10,9 +11,9 @@ the threads or how a prompt was cut.  Positions that a row may not see take no p
 
 Multiply-adds for 16 keys x a row: head_dim for the scores, head_dim for the values, as float32 fma.
 """
+
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -22,8 +23,23 @@ from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SPAN
 from kernels_cpu.operands import ATTEND
 from kernels_cpu.rows import INLINE
 from kernels_cpu.vectors import (
-    TARGET, WIDTH, exp, fma, keep_lanes, load, load_float, load_i32, max_lane, maximum, splat, stack_bytes, store, store_float,
-    store_i32, sum_lanes, word,
+    TARGET,
+    WIDTH,
+    exp,
+    fma,
+    keep_lanes,
+    load,
+    load_float,
+    load_i32,
+    max_lane,
+    maximum,
+    splat,
+    stack_bytes,
+    store,
+    store_float,
+    store_i32,
+    sum_lanes,
+    word,
 )  # fmt: skip
 
 ROWS = 8  # of a sub-tile: its scores stand in as many registers
@@ -172,9 +188,21 @@ def finish(state, vector, out, head_dim):
 
 O = {name: ATTEND.offset(name) for name in ATTEND.names}  # noqa: E741
 O_Q, O_Q_STRIDE, O_OUT, O_OUT_STRIDE = O["q"], O["q_stride"], O["out"], O["out_stride"]
-O_PER_KV, O_KV_HEADS, O_DIM, O_SCALE, O_WINDOW = O["heads_per_kv"], O["num_kv_heads"], O["head_dim"], O["scale"], O["window"]
+O_PER_KV, O_KV_HEADS, O_DIM, O_SCALE, O_WINDOW = (
+    O["heads_per_kv"],
+    O["num_kv_heads"],
+    O["head_dim"],
+    O["scale"],
+    O["window"],
+)
 O_TILES, O_POSITIONS, O_TABLES, O_TABLE_STRIDE = O["tiles"], O["positions"], O["page_tables"], O["table_stride"]
-O_CACHE, O_PAGE_BYTES, O_HEAD_BYTES, O_SPANS, O_PARTIAL = O["cache"], O["page_bytes"], O["head_bytes"], O["spans"], O["partial"]
+O_CACHE, O_PAGE_BYTES, O_HEAD_BYTES, O_SPANS, O_PARTIAL = (
+    O["cache"],
+    O["page_bytes"],
+    O["head_bytes"],
+    O["spans"],
+    O["partial"],
+)
 
 
 @njit(types.void(*[types.intp] * 7), **INLINE)

@@ -3,6 +3,7 @@
 Owns the memory and the thread team of one model.  Does not know sequences, sampling or text.  Nothing is allocated
 after `bind`: what `plan.make_bill` says is what is taken.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -19,8 +20,18 @@ from kernels_cpu.arena import Arena, view
 from kernels_cpu.isa import Isa, choose
 from kernels_cpu.kernel_cache import KernelCache
 from kernels_cpu.plan import (
-    MAX_SPLIT_CELLS, MAX_SPLIT_TOKENS, MAX_TILE_ROWS, OPERAND_BYTES, CpuBill, CpuLimits, Plan, batch_arrays, make_bill, make_plan,
-    partial_bytes, rope_tables,
+    MAX_SPLIT_CELLS,
+    MAX_SPLIT_TOKENS,
+    MAX_TILE_ROWS,
+    OPERAND_BYTES,
+    CpuBill,
+    CpuLimits,
+    Plan,
+    batch_arrays,
+    make_bill,
+    make_plan,
+    partial_bytes,
+    rope_tables,
 )  # fmt: skip
 from kernels_cpu.steps import HEADER, Places, Step, StepMaker
 from kernels_cpu.team import Team
@@ -95,7 +106,9 @@ class CpuModel:
         notify = (lambda done, total: progress("kernels", done, total)) if progress else None
         addresses = self._kernels.load(names, notify)
         self._team = Team(addresses["executor-run"], addresses["executor-work"], options.threads)
-        packer.pack(file, self._team, addresses, (lambda done, total: progress("weights", done, total)) if progress else None)
+        packer.pack(
+            file, self._team, addresses, (lambda done, total: progress("weights", done, total)) if progress else None
+        )
         self._fill_ropes(places)
         self._table = self._lay_out(plan, steps, addresses, workspace, places)
         self._prepare_views(plan, places)
@@ -123,9 +136,12 @@ class CpuModel:
             floats=floats,
             records=records,
             batch={name: workspace.take(size) for name, size in arrays.sizes_bytes.items()},
-            ropes={rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.program).items()},
+            ropes={
+                rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.program).items()
+            },
             caches=tuple(
-                caches.take(self.limits.num_pages * kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim)) for layer in layers
+                caches.take(self.limits.num_pages * kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim))
+                for layer in layers
             ),
             partial=workspace.take(partial_bytes(self.program)),
             table_row_bytes=4 * arrays.table_row,
@@ -142,7 +158,9 @@ class CpuModel:
                 part[:, 0] = np.cos(phase) * rope.magnitude
                 part[:, 1] = np.sin(phase) * rope.magnitude
 
-    def _lay_out(self, plan: Plan, steps: list[Step], addresses: dict[str, int], workspace: Arena, places: Places) -> int:
+    def _lay_out(
+        self, plan: Plan, steps: list[Step], addresses: dict[str, int], workspace: Arena, places: Places
+    ) -> int:
         """Writes the table of steps and their operands; returns its address."""
         program = workspace.take((plan.num_steps + 1) * table.STEP_BYTES)
         blocks = workspace.take(plan.num_steps * OPERAND_BYTES)
@@ -165,7 +183,12 @@ class CpuModel:
         self._kv_heads = max(layer.num_kv_heads for layer in self.program.layers)
 
     def run(
-        self, token_ids: np.ndarray, positions: np.ndarray, slots: np.ndarray, page_tables: np.ndarray, outputs: np.ndarray
+        self,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        slots: np.ndarray,
+        page_tables: np.ndarray,
+        outputs: np.ndarray,
     ) -> np.ndarray | None:
         """Logits [outputs, vocabulary] of a batch, valid until the next run; None when it was cancelled."""
         assert self._team is not None

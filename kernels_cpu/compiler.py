@@ -5,6 +5,7 @@
 Owns the way from a Python function to machine code: Numba types and optimises it, LLVM emits an object file, which
 the parent loads without importing Numba (see kernel_cache.py).  Prints a kernel's name when its file stands in FOLDER.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -29,7 +30,7 @@ def unseal(data: bytes) -> bytes | None:
 
 
 def compile_kernel(name: str) -> bytes:
-    """Object code that exports one function, `name`: int32 (int64* result, void* error, int64 operands, int64 chunk)."""
+    """Object code of one function, `name`: int32 (int64* result, void* error, int64 operands, int64 chunk)."""
     from numba import njit, types
 
     from kernels_cpu.registry import build

@@ -3,6 +3,7 @@
 Owns the mapping from an idea (dot product of bytes, half to float, exponential) to instructions of an
 instruction-set level.  Does not know formats or layouts.
 """
+
 from __future__ import annotations
 
 import math
@@ -125,7 +126,9 @@ class Emitter:
         is_nan = b.icmp_unsigned(">", raw, constant(0x7F800000))
         special = b.select(is_nan, constant(0x7E00), constant(0x7C00))
         # below the smallest normal half: adding 0.5 aligns the bits that stay, rounding to nearest even
-        tiny = b.sub(b.bitcast(b.fadd(b.bitcast(raw, wide), ir.Constant(wide, [0.5] * lanes)), bits), constant(0x3F000000))
+        tiny = b.sub(
+            b.bitcast(b.fadd(b.bitcast(raw, wide), ir.Constant(wide, [0.5] * lanes)), bits), constant(0x3F000000)
+        )
         odd = b.and_(b.lshr(raw, constant(13)), constant(1))
         rounded = b.add(b.add(raw, constant(0xC8000FFF)), odd)
         normal = b.lshr(rounded, constant(13))
@@ -134,7 +137,7 @@ class Emitter:
         self.store(b.trunc(b.or_(value, sign), ir.VectorType(I16, lanes)), address)
 
     def exp(self, x: ir.Value) -> ir.Value:
-        """e ** x for x <= 88, relative error about 1e-7 (Cody-Waite reduction, a polynomial of degree 6); 0 below -87."""
+        """e ** x up to e ** 88, relative error about 1e-7 (Cody-Waite, a polynomial of degree 6); 0 below e ** -87."""
         b, kind, lanes = self.b, x.type, x.type.count
         const = lambda value: ir.Constant(kind, [value] * lanes)  # noqa: E731
         bits = ir.VectorType(I32, lanes)

@@ -7,11 +7,14 @@ A step is 128 bytes: one cache line that only the starter of a run writes, one l
     line 0   kernel address, operands address, fixed chunks, tokens per chunk, count address, waits, chunks, wait target
     line 1   ticket (run number << 32 | next chunk), done (chunks finished in this step's phase)
 
-chunks = fixed * ceil(count / tokens per chunk).  Steps of one phase are independent: their threads go straight on to
-the next step; the last step of a phase waits until all chunks of the phase are finished.  The first 128 bytes of a table hold the number of steps.  Threads wait for *work*, not
-for each other: a thread that the system took off its core holds the others up only while it owns a chunk.  A thread
-that comes back late finds the tickets of another run and goes back to its place; so nothing has to be reset under it.
+chunks = fixed * ceil(count / tokens per chunk).  The first 128 bytes of a table hold the number of steps.
+
+Steps of one phase are independent: their threads go straight on to the next step; the last step of a phase waits until
+all chunks of the phase are finished.  Threads wait for *work*, not for each other: a thread that the system took off
+its core holds the others up only while it owns a chunk.  A thread that comes back late finds the tickets of another
+run and goes back to its place; so nothing has to be reset under it.
 """
+
 from __future__ import annotations
 
 import time
@@ -23,8 +26,28 @@ from numba.extending import intrinsic
 from kernels_cpu.emitter import I8, I32, I64
 from kernels_cpu.isa import is_x86
 from kernels_cpu.table import (
-    CANCEL, CHUNKS, COUNT_AT, DONE, DONE_AT, FIXED, INSIDE, JOB, KERNEL, MUTEX, OPERANDS, PARKED, PER_CHUNK, PROGRAM,
-    SIGNAL, STALLED_NS, STEP_BYTES, STOP, THREADS, TICKET, WAIT_TARGET, WAITS,
+    CANCEL,
+    CHUNKS,
+    COUNT_AT,
+    DONE,
+    DONE_AT,
+    FIXED,
+    INSIDE,
+    JOB,
+    KERNEL,
+    MUTEX,
+    OPERANDS,
+    PARKED,
+    PER_CHUNK,
+    PROGRAM,
+    SIGNAL,
+    STALLED_NS,
+    STEP_BYTES,
+    STOP,
+    THREADS,
+    TICKET,
+    WAIT_TARGET,
+    WAITS,
 )  # fmt: skip
 from kernels_cpu.vectors import atomic_word, fetch_add, set_atomic_word, stack_bytes, store_word, word
 
@@ -54,7 +77,9 @@ def relax(typing_context):
 
     def emit(context, builder, signature, args):
         name = "llvm.x86.sse2.pause" if is_x86() else "llvm.donothing"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(ir.VoidType(), []), name)
+        function = builder.module.globals.get(name) or ir.Function(
+            builder.module, ir.FunctionType(ir.VoidType(), []), name
+        )
         builder.call(function, [])
         return context.get_dummy_value()
 
@@ -173,7 +198,12 @@ def walk(team, run):
         step = program + step_idx * STEP_BYTES
         if atomic_word(team + CANCEL) != 0:
             return
-        chunks, kernel, operands, done = word(step + CHUNKS), word(step + KERNEL), word(step + OPERANDS), word(step + DONE_AT)
+        chunks, kernel, operands, done = (
+            word(step + CHUNKS),
+            word(step + KERNEL),
+            word(step + OPERANDS),
+            word(step + DONE_AT),
+        )
         finished = 0
         chunk = take_ticket(step + TICKET, run, chunks)
         while chunk >= 0:

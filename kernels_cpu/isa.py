@@ -3,6 +3,7 @@
 Owns the table of levels.  Does not compile anything; compiler.py hands a level to Numba through the environment,
 since Numba's target is fixed once a process has started.
 """
+
 from __future__ import annotations
 
 import os
@@ -83,7 +84,9 @@ def choose(name: str = "auto") -> Isa:
         if level.name == name:
             return level
     have = ", ".join(level.name for level in levels)
-    raise IsaError(f"instruction set {name!r} is not available on this machine: it has {have}; choose one of them or auto")
+    raise IsaError(
+        f"instruction set {name!r} is not available on this machine: it has {have}; choose one of them or auto"
+    )
 
 
 def compile_target() -> Isa:

@@ -6,6 +6,7 @@ llvmlite alone; Numba is imported only by the compiler's processes (see compiler
 The folder's name is a hash of everything that the machine code depends on: this room's sources, the versions of
 Numba, llvmlite and Python, the processor and its features, the instruction-set level.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -95,7 +96,9 @@ class KernelCache:
         self._link({name: code for name, code in codes.items() if code is not None})
         lost = [name for name in wanted if name not in self._addresses]
         if lost:
-            raise KernelError(f"compiled kernels are missing from {self.folder}: {', '.join(lost)}; remove that folder and try again")
+            raise KernelError(
+                f"compiled kernels are missing from {self.folder}: {', '.join(lost)}; remove that folder and try again"
+            )
         return {name: self._addresses[name] for name in names}
 
     def _read(self, name: str) -> bytes | None:
@@ -112,7 +115,8 @@ class KernelCache:
             self._remove_stale()
         except OSError as error:
             self.warnings.append(
-                f"compiled kernels cannot be kept in {self.root} ({error.strerror}): they will be compiled again at the next start"
+                f"compiled kernels cannot be kept in {self.root} ({error.strerror}): "
+                "they will be compiled again at the next start"
             )
             self._temporary = tempfile.TemporaryDirectory(prefix="tandem-kernels-")
             self.folder = Path(self._temporary.name)
@@ -161,7 +165,12 @@ class KernelCache:
             environment["NUMBA_CPU_NAME"] = self.isa.llvm_cpu
         command = [sys.executable, "-m", "kernels_cpu.compiler", str(self.folder), *names]
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def _link(self, codes: dict[str, bytes]) -> None:

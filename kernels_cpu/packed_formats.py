@@ -23,6 +23,7 @@ Unit: 8 steps of 4 columns, `parts` blocks of 32 columns side by side in the bit
 A weight is (q - zero_point) * scale + minimum with q = low | high << low_bits.  Scale of a byte-scaled group:
 half scale * byte; minimum: -(half minimum * byte).
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -130,11 +131,31 @@ PACKED_FORMATS: Mapping[str, PackedFormat] = {
         PackedFormat(name="Q5_0", columns=64, low_bits=4, high_bits=1, zero_point=16),
         PackedFormat(name="Q5_1", columns=64, low_bits=4, high_bits=1, has_minima=True),
         PackedFormat(name="Q8_0", columns=64, low_bits=8, zero_point=128),
-        PackedFormat(name="Q2_K", columns=256, low_bits=2, group=16, byte_scales=True, has_minima=True, nibble_scales=True),
-        PackedFormat(name="Q3_K", columns=256, low_bits=2, high_bits=1, zero_point=4, group=16, byte_scales=True, signed_scales=True),
+        PackedFormat(
+            name="Q2_K", columns=256, low_bits=2, group=16, byte_scales=True, has_minima=True, nibble_scales=True
+        ),
+        PackedFormat(
+            name="Q3_K",
+            columns=256,
+            low_bits=2,
+            high_bits=1,
+            zero_point=4,
+            group=16,
+            byte_scales=True,
+            signed_scales=True,
+        ),
         PackedFormat(name="Q4_K", columns=256, low_bits=4, byte_scales=True, has_minima=True),
         PackedFormat(name="Q5_K", columns=256, low_bits=4, high_bits=1, byte_scales=True, has_minima=True),
-        PackedFormat(name="Q6_K", columns=256, low_bits=4, high_bits=2, zero_point=32, group=16, byte_scales=True, signed_scales=True),
+        PackedFormat(
+            name="Q6_K",
+            columns=256,
+            low_bits=4,
+            high_bits=2,
+            zero_point=32,
+            group=16,
+            byte_scales=True,
+            signed_scales=True,
+        ),
     )
 }
 

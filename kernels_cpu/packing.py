@@ -4,6 +4,7 @@ A word of 4 columns is the unit of work: 4 bytes of the file's block, shifted an
 packed vector.  Where each column's bits lie comes from models.formats, where they go from packed_formats.
 One chunk is a run of row groups.  Rows past the end of the matrix stay zero, as the arena was.
 """
+
 from __future__ import annotations
 
 from llvmlite import ir
@@ -15,7 +16,7 @@ from kernels_cpu.emitter import I8, I16, I32, I64, Emitter
 from kernels_cpu.operands import PACK
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS, STEPS, PackedFormat
 from kernels_cpu.vectors import TARGET, word
-from models.formats import FORMATS, BlockFormat, Field
+from models.formats import FORMATS, BlockFormat, Field, FieldName
 
 LANES = TARGET.lanes
 BYTES_OF_NIBBLE = 0x00204081  # times a nibble, masked with 0x01010101: bit j moves to byte j
@@ -28,7 +29,9 @@ def _repeat(byte: int) -> int:
 class BlockPacker:
     """Emits the code that packs one lane of one packed block."""
 
-    def __init__(self, e: Emitter, source: BlockFormat, form: PackedFormat, blocks: list[ir.Value], out: ir.Value) -> None:
+    def __init__(
+        self, e: Emitter, source: BlockFormat, form: PackedFormat, blocks: list[ir.Value], out: ir.Value
+    ) -> None:
         """blocks: addresses of the file's blocks that make up the packed block; out: the packed block."""
         self.e, self.source, self.form, self.blocks, self.out = e, source, form, blocks, out
 
@@ -94,7 +97,8 @@ class BlockPacker:
             self.e.store(scale, self.e.add(self.out, lane), group * LANES)
             if minimum is not None:
                 self.e.store(minimum, self.e.add(self.out, lane), (form.minima_at + group) * LANES)
-        for name, at in (("scale", form.halves_at), ("minimum", form.half_minima_at)):
+        halves: tuple[tuple[FieldName, int], ...] = (("scale", form.halves_at), ("minimum", form.half_minima_at))
+        for name, at in halves:
             if not source.has_field(name):
                 continue
             for idx, block in enumerate(self.blocks):

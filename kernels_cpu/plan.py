@@ -3,6 +3,7 @@
 Owns the decisions (which matrices stand together, which records a buffer needs, how steps are cut into chunks) and the
 sums that the memory bill prints.  weights.py and binding.py take exactly these pieces, in this order.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,7 +17,19 @@ from kernels_cpu.arena import aligned
 from kernels_cpu.isa import Isa
 from kernels_cpu.packed_formats import BLOCK, FLOAT_FORMATS, PACKED_FORMATS, packed_bytes, padded_columns
 from kernels_cpu.table import STEP_BYTES
-from models.program import Attend, Buffer, Embed, GatedProject, Normalize, Part, Program, Project, RotateAndStore, SelectOutputs
+from models.program import (
+    Attend,
+    Buffer,
+    Embed,
+    GatedProject,
+    Normalize,
+    Part,
+    Program,
+    Project,
+    Rope,
+    RotateAndStore,
+    SelectOutputs,
+)
 
 ROW_ALIGNMENT = 256  # floats: packed blocks of an embedding are unpacked whole
 MAX_SPLIT_CELLS = 512  # (token, span) pairs of partial attention results that are kept at a time
@@ -209,7 +222,8 @@ def _steps_of(operation: object) -> int:
 def _check_head(head_dim: int, layer_idx: int) -> None:
     if head_dim % 16 or head_dim > MAX_HEAD_DIM:
         raise UnsupportedError(
-            f"layer {layer_idx} has heads of {head_dim} values; the CPU kernels take multiples of 16 up to {MAX_HEAD_DIM}"
+            f"layer {layer_idx} has heads of {head_dim} values; "
+            f"the CPU kernels take multiples of 16 up to {MAX_HEAD_DIM}"
         )
 
 
@@ -218,7 +232,9 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str,
         tensor = tensors[names[0]]
         format_name = tensor.format.name
         if format_name not in FLOAT_FORMATS and format_name not in PACKED_FORMATS:
-            raise UnsupportedError(f"weight {names[0]} has format {format_name}, which the CPU kernels cannot multiply with")
+            raise UnsupportedError(
+                f"weight {names[0]} has format {format_name}, which the CPU kernels cannot multiply with"
+            )
         rows, columns = tensor.shape
         plan.matrices[names] = Matrix(
             names=names, format_name=format_name, num_rows=rows, num_columns=columns, lanes=isa.lanes
@@ -284,7 +300,7 @@ def kv_bytes(program: Program, limits: CpuLimits) -> int:
     return sum(aligned(limits.num_pages * size) for size in each)
 
 
-def rope_tables(program: Program) -> dict[object, int]:
+def rope_tables(program: Program) -> dict[Rope, int]:
     """The distinct rotations of a program and the floats of one position of each."""
     ropes = (operation.rope for operation in program.operations if isinstance(operation, RotateAndStore))
     return {rope: rope.dimensions for rope in ropes if rope is not None}

@@ -6,12 +6,14 @@ Tokens go through the widest tile that fits: `wide_tile` (8 or 4), then 4, or 1 
 The result is combined with what the operation wants: stored, added, or activation(gate) * up, where the groups of gate
 and up alternate in memory.
 """
+
 from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
 from kernels_cpu.operands import PRODUCT
 from kernels_cpu.packed_formats import PACKED_FORMATS
@@ -79,28 +81,33 @@ def make_product(format_name: str, terms: int):
     wide = make_tile(format_name, terms, WIDE_TILE) if WIDE_TILE > SMALL_TILE else None
     has_wide = wide is not None
     wide_tile = wide or small
-    record_bytes = 32 * terms + 16
-    o_weights, o_blocks, o_group_bytes = PRODUCT.offset("weights"), PRODUCT.offset("num_blocks"), PRODUCT.offset("group_bytes")
-    o_records, o_out, o_stride = PRODUCT.offset("records"), PRODUCT.offset("out"), PRODUCT.offset("out_stride")
-    o_groups, o_per_chunk = PRODUCT.offset("num_groups"), PRODUCT.offset("groups_per_chunk")
-    o_bias, o_mode, o_count = PRODUCT.offset("bias"), PRODUCT.offset("mode"), PRODUCT.offset("count")
-    o_token_block = PRODUCT.offset("tokens_per_chunk")
+    record_bytes = RECORDS[terms].size_bytes
+    (
+        o_weights,
+        o_blocks,
+        o_group_bytes,
+        o_records,
+        o_out,
+        o_stride,
+        o_groups,
+        o_per_chunk,
+        o_bias,
+        o_mode,
+        o_count,
+        o_tokens,
+    ) = (PRODUCT.offset(name) for name in PRODUCT.names)
 
     def product(o, chunk):
         num_tokens = word(word(o + o_count))
         padded = 1 if num_tokens == 1 else (num_tokens + 3) // 4 * 4
-        block_stride = padded * record_bytes
-        num_groups, per_chunk, token_block = word(o + o_groups), word(o + o_per_chunk), word(o + o_token_block)
+        num_groups, per_chunk, token_block = word(o + o_groups), word(o + o_per_chunk), word(o + o_tokens)
         row_chunks = (num_groups + per_chunk - 1) // per_chunk
-        first_token = chunk // row_chunks * token_block
-        last_token = min(first_token + token_block, padded)
-        first_group = chunk % row_chunks * per_chunk
-        last_group = min(first_group + per_chunk, num_groups)
+        first_token, first_group = chunk // row_chunks * token_block, chunk % row_chunks * per_chunk
+        last_token, last_group = min(first_token + token_block, padded), min(first_group + per_chunk, num_groups)
         weights, blocks, group_bytes = word(o + o_weights), word(o + o_blocks), word(o + o_group_bytes)
-        records, out, stride = word(o + o_records), word(o + o_out), word(o + o_stride)
-        bias, mode = word(o + o_bias), word(o + o_mode)
-        is_gated = mode >= SILU_GATE
-        sides = 2 if is_gated else 1
+        records, block_stride = word(o + o_records), padded * record_bytes
+        out, stride, bias, mode = word(o + o_out), word(o + o_stride), word(o + o_bias), word(o + o_mode)
+        sides = 2 if mode >= SILU_GATE else 1
         results = stack_bytes(STACK_BYTES)
         for group in range(first_group, last_group):
             token = first_token
@@ -126,5 +133,3 @@ def make_product(format_name: str, terms: int):
                 token += size
 
     return product
-
-

@@ -3,6 +3,7 @@
 Weights lie as [group of L rows][column][lane].  A (token, row) sum is four interleaved chains of fused multiply-adds
 (columns 0, 4, ..., 1, 5, ... and so on), added at the end: independent chains hide the latency of one.
 """
+
 from __future__ import annotations
 
 from llvmlite import ir
@@ -69,10 +70,12 @@ def make_product_floats(format_name: str):
     """The kernel (operands, chunk) for one float format."""
     single, small = _make_tile(format_name, 1), _make_tile(format_name, TILE)
     o_weights, o_columns, o_group_bytes, o_x, o_x_stride, o_out, o_stride = (
-        PRODUCT_FLOATS.offset(n) for n in ("weights", "num_columns", "group_bytes", "x", "x_stride", "out", "out_stride")
+        PRODUCT_FLOATS.offset(n)
+        for n in ("weights", "num_columns", "group_bytes", "x", "x_stride", "out", "out_stride")
     )
     o_groups, o_per_chunk, o_bias, o_mode, o_count, o_token_block = (
-        PRODUCT_FLOATS.offset(n) for n in ("num_groups", "groups_per_chunk", "bias", "mode", "count", "tokens_per_chunk")
+        PRODUCT_FLOATS.offset(n)
+        for n in ("num_groups", "groups_per_chunk", "bias", "mode", "count", "tokens_per_chunk")
     )
 
     def product_floats(o, chunk):
@@ -100,7 +103,13 @@ def make_product_floats(format_name: str):
                 for i in range(size):
                     row_bias = bias + row if bias != 0 else 0
                     at_result = results + i * LANES * 4
-                    finish(mode, at_result, at_result + TILE_BYTES, row_bias, word(o + o_out) + (token + i) * word(o + o_stride) + row)
+                    finish(
+                        mode,
+                        at_result,
+                        at_result + TILE_BYTES,
+                        row_bias,
+                        word(o + o_out) + (token + i) * word(o + o_stride) + row,
+                    )
                 token += size
 
     return product_floats

@@ -2,6 +2,7 @@
 
 Owns the cutting into chunks.  Works on addresses that binding.py took from its arenas.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +11,20 @@ from dataclasses import dataclass
 from kernels_cpu import kv_layout, operands
 from kernels_cpu.activations import Precision, terms_for
 from kernels_cpu.operands import Layout, float_word
-from kernels_cpu.plan import Area, Matrix, Plan, gated_names, up_buffer
+from kernels_cpu.plan import Area, Matrix, Plan, up_buffer
 from models.program import (
-    Activation, Attend, Buffer, Embed, GatedProject, Normalize, Operation, Program, Project, Rope, RotateAndStore, SelectOutputs,
+    Activation,
+    Attend,
+    Buffer,
+    Embed,
+    GatedProject,
+    Normalize,
+    Operation,
+    Program,
+    Project,
+    Rope,
+    RotateAndStore,
+    SelectOutputs,
 )  # fmt: skip
 
 MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}  # product.SILU_GATE, product.GELU_GATE
@@ -57,7 +69,8 @@ class StepMaker:
     """Makes the steps of a program, operation by operation."""
 
     def __init__(self, program: Program, plan: Plan, places: Places, precision: Precision) -> None:
-        self.program, self.plan, self.places, self.precision = program, plan, places, precision
+        self.program, self.plan, self.places = program, plan, places
+        self.precision: Precision = precision
 
     def all(self) -> list[Step]:
         """The steps in order."""
@@ -112,7 +125,12 @@ class StepMaker:
             **self._floats("out", operation.out),
         }
         return Step(
-            kernel=f"embed-{matrix.format_name}", layout=operands.EMBED, values=values, fixed=1, count="num_tokens", per_chunk=1
+            kernel=f"embed-{matrix.format_name}",
+            layout=operands.EMBED,
+            values=values,
+            fixed=1,
+            count="num_tokens",
+            per_chunk=1,
         )
 
     def _normalize(self, operation: Normalize) -> Step:
@@ -146,7 +164,9 @@ class StepMaker:
             "count": self._word(count),
         }
         pieces = -(-area.num_blocks // QUANTIZE_BLOCKS)
-        yield Step(kernel="row-quantize", layout=operands.QUANTIZE, values=values, fixed=pieces, count=count, per_chunk=1)
+        yield Step(
+            kernel="row-quantize", layout=operands.QUANTIZE, values=values, fixed=pieces, count=count, per_chunk=1
+        )
 
     def _product(self, matrix: Matrix, x: Buffer, out: Buffer, bias: int, mode: int, terms: int, waits: bool) -> Step:
         count = self._count(x)
@@ -172,7 +192,9 @@ class StepMaker:
             values |= {"num_blocks": matrix.blocks_per_row, "records": self._record(x, terms)}
         tokens = max(32, TOKEN_BLOCK_BYTES // token_bytes // 8 * 8)
         values["tokens_per_chunk"] = tokens
-        return Step(kernel=kernel, layout=layout, values=values, fixed=row_chunks, count=count, per_chunk=tokens, waits=waits)
+        return Step(
+            kernel=kernel, layout=layout, values=values, fixed=row_chunks, count=count, per_chunk=tokens, waits=waits
+        )
 
     def _project(self, operation: Project) -> Iterator[Step]:
         terms = terms_for(self.precision)
@@ -194,7 +216,8 @@ class StepMaker:
             yield self._product(self.plan.matrix_of(operation.up), operation.x, up, 0, STORE, terms, True)
             count = self._count(operation.out)
             values = {
-                **self._floats("gate", operation.out), **self._floats("up", up), "width": operation.out.width, "mode": mode,
+                **self._floats("gate", operation.out), **self._floats("up", up),
+                "width": operation.out.width, "mode": mode,
             }  # fmt: skip
             yield Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=1, count=count, per_chunk=1)
         yield from self._quantize(operation.out)
@@ -229,7 +252,12 @@ class StepMaker:
             "slots": self.places.batch["slots"],
         }
         return Step(
-            kernel="attention-rotate", layout=operands.ROTATE, values=values, fixed=cache.num_kv_heads, count="num_tokens", per_chunk=1
+            kernel="attention-rotate",
+            layout=operands.ROTATE,
+            values=values,
+            fixed=cache.num_kv_heads,
+            count="num_tokens",
+            per_chunk=1,
         )
 
     def _attend(self, operation: Attend) -> Iterator[Step]:
@@ -258,4 +286,6 @@ class StepMaker:
             "outputs": self.places.batch["outputs"],
             "width": operation.x.width,
         }
-        return Step(kernel="row-select", layout=operands.SELECT, values=values, fixed=1, count="num_outputs", per_chunk=1)
+        return Step(
+            kernel="row-select", layout=operands.SELECT, values=values, fixed=1, count="num_outputs", per_chunk=1
+        )

@@ -2,6 +2,7 @@
 
 Owns the layout only; executor.py explains the protocol, team.py and binding.py fill the words in from Python.
 """
+
 from __future__ import annotations
 
 STEP_BYTES = 128

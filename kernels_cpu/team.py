@@ -2,6 +2,7 @@
 
 Owns the threads and the team block.  Does not know kernels; executor.py explains the protocol.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -19,7 +20,9 @@ Native = Callable[[int, int], None]
 
 def native(address: int) -> Native:
     """A compiled kernel (two 64-bit arguments) as a Python callable; the GIL is released while it runs."""
-    function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        address
+    )
 
     def call(first: int, second: int) -> None:
         result = ctypes.c_void_p()
@@ -35,7 +38,7 @@ class Team:
         self.num_threads = num_threads
         self._block = np.zeros(table.TEAM_BYTES + 64, np.uint8)
         self._base = -(-self._block.ctypes.data // 64) * 64
-        self._words = np.frombuffer((ctypes.c_uint8 * table.TEAM_BYTES).from_address(self._base), np.int64)
+        self._words = np.frombuffer(memoryview((ctypes.c_uint8 * table.TEAM_BYTES).from_address(self._base)), np.int64)
         libc = ctypes.CDLL(None)
         libc.pthread_mutex_init(ctypes.c_void_p(self._base + table.MUTEX), None)
         libc.pthread_cond_init(ctypes.c_void_p(self._base + table.SIGNAL), None)

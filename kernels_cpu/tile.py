@@ -8,6 +8,7 @@ then the minimum.  So a result does not depend on the tile it was computed in.
 Multiplier slots (the resource that bounds Zen 4: one 512-bit multiply a cycle) for 32 columns x 16 rows and a token,
 one term: 8 dot products + 2 (scale, accumulate), + 1 for a minimum or for two scale groups; two terms: 8 more.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -23,13 +24,12 @@ from kernels_cpu.packed_formats import BLOCK, STEPS, PackedFormat
 def unpack_steps(e: Emitter, form: PackedFormat, unit: ir.Value, first: int, last: int) -> Iterator[list[ir.Value]]:
     """For steps first..last-1 of a unit: one vector of unsigned weights a part, [lane][4 columns]."""
     low_at = 4 * form.high_vectors * e.lanes
-    high = None
+    high = e.const(e.i8, 0)
     for step in range(first, last):
         raw = e.load(e.i8, unit, low_at + 4 * step * e.lanes)
         within = step % form.steps_per_high_vector if form.high_bits else 0
-        if form.high_bits:
-            if high is None or within == 0:
-                high = e.load(e.i8, unit, 4 * (step // form.steps_per_high_vector) * e.lanes)
+        if form.high_bits and (within == 0 or step == first):
+            high = e.load(e.i8, unit, 4 * (step // form.steps_per_high_vector) * e.lanes)
         vectors = []
         for part in range(form.parts):
             value = raw if form.low_bits == 8 else e.shift_bytes(raw, -part * form.low_bits)
@@ -146,7 +146,9 @@ class Tile:
         self.dot = DotProduct(e, form)
         self.ahead = 0 if tokens <= 2 else 512 if tokens <= 4 else 2048
 
-    def emit(self, weights: ir.Value, num_blocks: ir.Value, records: ir.Value, block_stride: ir.Value, out: ir.Value) -> None:
+    def emit(
+        self, weights: ir.Value, num_blocks: ir.Value, records: ir.Value, block_stride: ir.Value, out: ir.Value
+    ) -> None:
         """out[token][lane] (float32, contiguous) = products of one group of rows with the tile's tokens.
 
         records: of the tile's first token, block 0.  block_stride: bytes from one block of 32 columns to the next.
@@ -175,7 +177,9 @@ class Tile:
             for line in range(0, size, 64):
                 self.e.prefetch(address, line + self.ahead)
 
-    def _unit(self, unit: ir.Value, at: list[ir.Value], first_block: ir.Value, scales: Scales, totals: list[ir.Value]) -> None:
+    def _unit(
+        self, unit: ir.Value, at: list[ir.Value], first_block: ir.Value, scales: Scales, totals: list[ir.Value]
+    ) -> None:
         e, form, b = self.e, self.form, self.e.b
         groups = BLOCK // form.group
         steps = STEPS // groups
@@ -219,7 +223,10 @@ class Tile:
         base = token * self.record.size_bytes
         negated = None
         if form.zero_point:
-            parts = [e.broadcast(I32, at, base + self.record.negated_at + 4 * i) for i in (range(2) if groups == 1 else (group,))]
+            parts = [
+                e.broadcast(I32, at, base + self.record.negated_at + 4 * i)
+                for i in (range(2) if groups == 1 else (group,))
+            ]
             negated = parts[0] if len(parts) == 1 else b.add(*parts)
         steps = len(weights)
         results = []

@@ -7,6 +7,7 @@ Owns the Numba types and intrinsics.  Does not know formats, layouts or operatio
 A vector of 16 float32 is the same on every instruction-set level (LLVM splits it where registers are narrower), so
 results agree to the bit between levels.  No operation is fused or reordered unless it is written so.
 """
+
 from __future__ import annotations
 
 import operator
@@ -62,7 +63,12 @@ def _binary(symbol, name):
         return getattr(builder, name)(*args)
 
 
-for _symbol, _name in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv")):
+for _symbol, _name in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
     _binary(_symbol, _name)
 
 
@@ -337,4 +343,3 @@ def fetch_add(typing_context, address, value):
         return builder.atomic_rmw("add", builder.inttoptr(args[0], I64.as_pointer()), args[1], "seq_cst")
 
     return types.int64(types.intp, types.int64), emit
-

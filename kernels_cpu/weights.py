@@ -2,6 +2,7 @@
 
 Owns the order of weights in memory.  Does not know how a block is packed (packing.py).
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -61,7 +62,9 @@ class Packer:
         zeros = np.zeros(512, np.uint8)
         per_chunk = max(1, CHUNK_BYTES // matrix.group_bytes)
         source = FORMATS[matrix.format_name]
-        columns = matrix.num_columns if matrix.format_name in FLOAT_FORMATS else matrix.num_columns // source.block_elements
+        columns = (
+            matrix.num_columns if matrix.format_name in FLOAT_FORMATS else matrix.num_columns // source.block_elements
+        )
         values = operands.PACK.fill(
             {
                 "source": raw.ctypes.data,

@@ -6,6 +6,7 @@ a device binds a program (see runtime/devices), an architecture lowers to one (s
 Every buffer holds one float32 row a token.  Shapes below: T tokens of a batch, n tokens whose logits are wanted.
 Weights are named as in the GGUF file; a matrix is [rows = outputs, columns = inputs].
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
