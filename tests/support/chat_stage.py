@@ -80,6 +80,8 @@ class FakeStream:
                 return
             self._num_tokens += len(piece.token_ids)
             yield piece
+            if script.gate is not None:
+                time.sleep(0.002)  # so that there is a speed, and one of few digits
         if script.error is not None:
             raise script.error
         self._reason = script.end

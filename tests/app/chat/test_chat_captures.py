@@ -108,8 +108,9 @@ def engine_for(scene: Scene) -> FakeEngine:
 
 
 def steady(text: str) -> str:
-    """The text with the time of day and what was measured replaced by fixed ones."""
+    """The text without its scroll bar, the time of day and what was measured replaced by fixed ones."""
     text = re.sub(r"\b\d\d:\d\d\b", "12:34", text)
+    text = re.sub(r"(?m) *[▁-█]$", "", text)
     text = re.sub(r"Thought for \d+ s", "Thought for 1 s", text)
     return re.sub(r"(writing · )\d+(\.\d)?", r"\g<1>99.9", text) + "\n"
 

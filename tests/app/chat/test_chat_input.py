@@ -171,3 +171,12 @@ def test_walking_through_prompts_always_comes_back_to_the_draft(steps: list[str]
     while (found := history.later()) is not None:
         shown = found
     assert shown == "draft"
+
+
+async def test_a_click_into_the_conversation_does_not_take_the_input_away(tmp_path: Path) -> None:
+    async with chat(FakeEngine(scripts=[says("Some [link](http://x.org) text.")]), tmp_path / "chat.db") as stage:
+        await stage.ask("question")
+        line = next(place for place, text in enumerate(stage.lines()) if "Some link text." in text)
+        await stage.pilot.click(offset=(12, line))
+        await stage.pilot.press("t", "y", "p", "e", "d")
+        await stage.until_shown("│ typed")
