@@ -1,8 +1,10 @@
 """Normalises and rotates query and key heads, and writes keys and values into their pages.
 
 One chunk is one token and one KV head with its query heads.  Lanes are 16 neighbouring elements of a head.
-Source of the rotation: Su et al., RoFormer; "neighbours" pairs elements 2i and 2i + 1, "halves" i and i + dimensions / 2.
+Source of the rotation: Su et al., RoFormer; "neighbours" pairs elements 2i and 2i + 1, "halves" i and
+i + dimensions / 2.
 """
+
 from __future__ import annotations
 
 from numba import njit, types
@@ -11,12 +13,27 @@ from kernels_cpu.kv_layout import GROUP, PAGE_SIZE
 from kernels_cpu.operands import ROTATE
 from kernels_cpu.rows import INLINE, sum_of_squares
 from kernels_cpu.vectors import (
-    WIDTH, load, load_float, load_i32, load_u16, scalar_fma, splat, square_root, stack_bytes, store, store_float, store_half,
-    store_u16, word,
+    WIDTH,
+    load,
+    load_float,
+    load_i32,
+    load_u16,
+    maximum,
+    minimum,
+    scalar_fma,
+    splat,
+    square_root,
+    stack_bytes,
+    store,
+    store_float,
+    store_half,
+    store_u16,
+    word,
 )  # fmt: skip
 
 MAX_HEAD_DIM = 512
 HALF_HEAD_BYTES = 2 * MAX_HEAD_DIM
+LARGEST_HALF = types.float32(65504.0)
 
 
 @njit(types.void(types.intp, types.intp, types.intp, types.float32), **INLINE)
@@ -44,13 +61,18 @@ def rotate_head(x, angles, dimensions, is_neighbours):
 
 @njit(types.void(*[types.intp] * 5), **INLINE)
 def store_key_value(k, v, block, position, head_dim):
-    """Writes K and V of one position (counted in the page) of one head."""
+    """Writes K and V of one position (counted in the page) of one head.
+
+    What a half cannot hold becomes the largest: an infinity or NaN would spoil rows that give its position no weight.
+    """
     key = block + (position // GROUP * head_dim * GROUP + position % GROUP) * 2
     value = block + (PAGE_SIZE + position) * head_dim * 2
     halves = stack_bytes(HALF_HEAD_BYTES)
+    ceiling = splat(LARGEST_HALF)
+    floor = splat(-LARGEST_HALF)
     for element in range(0, head_dim, WIDTH):
-        store_half(halves + 2 * element, load(k + 4 * element))
-        store_half(value + 2 * element, load(v + 4 * element))
+        store_half(halves + 2 * element, maximum(minimum(load(k + 4 * element), ceiling), floor))
+        store_half(value + 2 * element, maximum(minimum(load(v + 4 * element), ceiling), floor))
     for element in range(head_dim):
         store_u16(key + element * 2 * GROUP, load_u16(halves + 2 * element))
 
@@ -58,7 +80,9 @@ def store_key_value(k, v, block, position, head_dim):
 def make_rotate():
     """The kernel (operands, token * KV heads + KV head)."""
     offsets = {name: ROTATE.offset(name) for name in ROTATE.names}
-    o_q, o_q_stride, o_k, o_k_stride, o_v, o_v_stride = (offsets[n] for n in ("q", "q_stride", "k", "k_stride", "v", "v_stride"))
+    o_q, o_q_stride, o_k, o_k_stride, o_v, o_v_stride = (
+        offsets[n] for n in ("q", "q_stride", "k", "k_stride", "v", "v_stride")
+    )
     o_per_kv, o_kv_heads, o_dim = offsets["heads_per_kv"], offsets["num_kv_heads"], offsets["head_dim"]
     o_q_norm, o_k_norm, o_epsilon, o_angles = (offsets[n] for n in ("q_norm", "k_norm", "epsilon", "angles"))
     o_dimensions, o_neighbours, o_positions, o_slots = (

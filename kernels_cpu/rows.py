@@ -3,6 +3,7 @@
 Lanes are 16 neighbouring columns of one token; one chunk is a run of tokens (for rounding: of tokens and blocks).
 Every sum runs in the same order whatever the batch is.
 """
+
 from __future__ import annotations
 
 from numba import njit, types
@@ -15,12 +16,34 @@ from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
 from kernels_cpu.product import GELU_GATE, SILU_GATE, activate
 from kernels_cpu.tile import emit_unpacked_block
 from kernels_cpu.vectors import (
-    TARGET, WIDTH, absolute, fma, keep_lanes, load, load_bf16, load_float, load_half, load_i32, max_lane, maximum, minimum, rint,
-    round_to_bytes, splat, square_root, stack_bytes, store, store_float, store_i32, sum_lanes, word,
+    TARGET,
+    WIDTH,
+    absolute,
+    fma,
+    keep_lanes,
+    load,
+    load_bf16,
+    load_float,
+    load_half,
+    load_i32,
+    max_lane,
+    maximum,
+    minimum,
+    rint,
+    round_to_bytes,
+    splat,
+    square_root,
+    stack_bytes,
+    store,
+    store_float,
+    store_i32,
+    sum_lanes,
+    word,
 )  # fmt: skip
 
 INLINE = {"nogil": True, "boundscheck": False, "error_model": "numpy", "inline": "never"}
 LANES = TARGET.lanes
+SMALLEST_UNIT = types.float32(2.0**-126)  # below it one over a unit is infinite: such values count as zeros
 
 
 def make_embed(format_name: str):
@@ -36,7 +59,9 @@ def make_embed(format_name: str):
 
         return types.void(*[types.intp] * 3), emit
 
-    o_weights, o_blocks, o_group, o_ids = (EMBED.offset(n) for n in ("weights", "num_blocks", "group_bytes", "token_ids"))
+    o_weights, o_blocks, o_group, o_ids = (
+        EMBED.offset(n) for n in ("weights", "num_blocks", "group_bytes", "token_ids")
+    )
     o_out, o_stride, o_scale = EMBED.offset("out"), EMBED.offset("out_stride"), EMBED.offset("scale")
 
     def embed(o, token):
@@ -57,7 +82,9 @@ def make_embed_floats(format_name: str):
     """The same from F32, F16 or BF16 rows packed as [group][column][lane]."""
     size = 4 if format_name == "F32" else 2
     kind = {"F32": 0, "F16": 1, "BF16": 2}[format_name]
-    o_weights, o_columns, o_group, o_ids = (EMBED.offset(n) for n in ("weights", "num_blocks", "group_bytes", "token_ids"))
+    o_weights, o_columns, o_group, o_ids = (
+        EMBED.offset(n) for n in ("weights", "num_blocks", "group_bytes", "token_ids")
+    )
     o_out, o_stride, o_scale = EMBED.offset("out"), EMBED.offset("out_stride"), EMBED.offset("scale")
 
     def embed(o, token):
@@ -85,7 +112,7 @@ def write_single_record(x, record, is_empty):
     low, high = (zero, zero) if is_empty else (load(x), load(x + 64))
     peak = max_lane(maximum(absolute(low), absolute(high)))
     unit = peak / types.float32(127.0)
-    inverse = splat(types.float32(1.0) / unit if unit > types.float32(0.0) else types.float32(0.0))
+    inverse = splat(types.float32(1.0) / unit if unit >= SMALLEST_UNIT else types.float32(0.0))
     low, high = rint(low * inverse), rint(high * inverse)
     round_to_bytes(record, low)
     round_to_bytes(record + 16, high)
@@ -103,7 +130,7 @@ def write_double_record(x, record, is_empty):
     low, high = (zero, zero) if is_empty else (load(x), load(x + 64))
     peak = max_lane(maximum(absolute(low), absolute(high)))
     unit = peak / types.float32(127.0)
-    inverse = splat(types.float32(1.0) / unit if unit > types.float32(0.0) else types.float32(0.0))
+    inverse = splat(types.float32(1.0) / unit if unit >= SMALLEST_UNIT else types.float32(0.0))
     wide = splat(types.float32(256.0))
     unit = unit / types.float32(256.0)
     low, high = low * inverse, high * inverse
@@ -126,7 +153,10 @@ SINGLE_BYTES, DOUBLE_BYTES = RECORDS[1].size_bytes, RECORDS[2].size_bytes
 
 @njit(types.void(*[types.intp] * 8), **INLINE)
 def write_records(x, num_columns, first_block, last_block, token, padded_tokens, single, double):
-    """Records of one token's blocks first_block..last_block-1; blocks past the last column are zeros.  0: not wanted."""
+    """Records of one token's blocks first_block..last_block-1; blocks past the last column are zeros.
+
+    single, double: addresses, 0 where not wanted.
+    """
     for block in range(first_block, last_block):
         is_empty = block * BLOCK >= num_columns
         at = block * padded_tokens + token
@@ -177,7 +207,9 @@ def make_normalize():
 def make_quantize():
     """Records of a buffer of floats; chunk = token * column chunks + column chunk."""
     o_x, o_x_stride, o_width, o_blocks = (QUANTIZE.offset(n) for n in ("x", "x_stride", "width", "num_blocks"))
-    o_per_chunk, o_single, o_double, o_count = (QUANTIZE.offset(n) for n in ("blocks_per_chunk", "single", "double", "count"))
+    o_per_chunk, o_single, o_double, o_count = (
+        QUANTIZE.offset(n) for n in ("blocks_per_chunk", "single", "double", "count")
+    )
 
     def quantize(o, chunk):
         num_tokens = word(word(o + o_count))
