@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from app.bench import arguments as bench
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, OutputClosedError, UsageError, report_of
 from app.options import (
     LOAD_OPTIONS,
@@ -27,7 +28,7 @@ from app.options import (
 from app.output import Console, console_of_process, discard_output
 from app.settings import DEBUG_VARIABLE, load_settings, settings_path
 
-COMMANDS = ("chat", "generate", "models", "doctor")
+COMMANDS = ("chat", "generate", "bench", "models", "doctor")
 _STDIN = "-"
 
 Command = Callable[[argparse.Namespace, Console], int]
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_chat(commands)
     _add_generate(commands)
+    _add_bench(commands)
     _add_models(commands)
     _add_doctor(commands)
     return parser
@@ -163,6 +165,18 @@ def _add_generate(commands: argparse._SubParsersAction[_Parser]) -> None:
     add_flags(parser, LOAD_OPTIONS, "model and machine")
     add_flags(parser, SAMPLING_OPTIONS, "answer")
     _finish(parser, _generate)
+
+
+def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="measure how fast models are here",
+        usage=bench.USAGE,
+        description="Measure tokens a second on the bare device and through the whole engine, and how near that comes "
+        "to what this machine's memory and multipliers allow.",
+    )
+    bench.add_arguments(parser)
+    _finish(parser, _bench)
 
 
 def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -246,6 +260,22 @@ def _generate(namespace: argparse.Namespace, console: Console) -> int:
         ),
         console,
     )
+
+
+def _bench(namespace: argparse.Namespace, console: Console) -> int:
+    comparison = bench.compare_request(namespace)
+    if comparison is not None:
+        from app.bench.compare_command import run as run_comparison
+
+        return run_comparison(comparison, console)
+    settings = load_settings()
+    for warning in settings.warnings:
+        console.note(f"warning: {warning}")
+    chosen = Preferences(isa=namespace.isa, offline=namespace.offline)
+    request = bench.bench_request(namespace, chosen.over(settings.preferences))
+    from app.bench.command import run
+
+    return run(request, console)
 
 
 def _models_list(namespace: argparse.Namespace, console: Console) -> int:

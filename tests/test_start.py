@@ -45,7 +45,9 @@ def test_the_watch_sees_a_heavy_module() -> None:
     assert done.stdout.splitlines()[-1] == "0 numpy"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("generate", "--help"), ("chat", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("generate", "--help"), ("chat", "--help"), ("bench", "--help")]
+)
 def test_help_and_version_load_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert loaded_by(*arguments) == "0"
 
@@ -65,7 +67,7 @@ def test_the_readmes_lines_are_what_the_command_takes(line: str) -> None:
 
 def test_the_readme_shows_every_subcommand() -> None:
     shown = {shlex.split(line)[1] for line in readme_lines()}
-    assert shown == {"chat", "generate", "models", "doctor"}
+    assert shown == {"chat", "generate", "bench", "models", "doctor"}
 
 
 def test_the_installed_command_is_the_one_that_is_tested() -> None:

@@ -81,7 +81,7 @@ def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tu
         (("generate", "--prompt-ids", ""), "is no list of token ids such as 1,2,3"),
         (("generate", "--prompt-ids=-5"), "is no list of token ids such as 1,2,3"),
         (("generate", "-p"), "expected one argument"),
-        (("bench",), "invalid choice: 'bench'"),
+        (("banch",), "invalid choice: 'banch'"),
         (("models",), "ACTION"),
         (("models", "pull"), "MODEL"),
         (("models", "list", "x"), "There is no x here."),
@@ -97,7 +97,7 @@ def test_what_does_not_exist_is_refused_with_status_2(
     assert stderr.startswith("usage: tandem")
 
 
-@pytest.mark.parametrize("command", ["", "chat", "generate", "models", "models pull", "doctor"])
+@pytest.mark.parametrize("command", ["", "chat", "generate", "bench", "models", "models pull", "doctor"])
 def test_help_tells_every_flag_on_stdout(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     status, stdout, stderr = run(monkeypatch, *command.split(), "--help")
     assert (status, stderr) == (0, "")

@@ -1,0 +1,188 @@
+"""`tandem bench`: measure, print, draw.
+
+Owns what reaches which stream, and what an interrupt leaves: the rows that were finished.  Does not know how anything
+is measured (runtime.benchmark) or written (markdown.py, documents.py, charts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from app.bench.arguments import BenchRequest
+from app.bench.charts import panels
+from app.bench.documents import csv_text, json_text, line_values
+from app.bench.finding_peer import find_peer
+from app.bench.markdown import markdown
+from app.bench.numbers import range_text, rate_text, remark, row_title
+from app.bench.svg_chart import svg_chart
+from app.bench.terminal_chart import terminal_chart
+from app.bench.worker import run_stoppable
+from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, UsageError
+from app.loading import resolve_with_progress, stage_title
+from app.output import Console, ProgressBar
+from app.versions import package_versions, tandem_version
+from runtime.benchmark.results import Environment, Results, Row
+from runtime.benchmark.session import BenchSession
+from runtime.benchmark.workloads import BenchPlan
+from runtime.errors import OptionError
+from runtime.machine import Machine, read_machine
+
+_VERSIONS = ("python", "numpy", "numba", "llvmlite")
+_BUSY_SHARE = 0.5  # of the cores
+
+_WRITERS: dict[str, Callable[[Results], str]] = {"md": markdown, "json": json_text, "csv": csv_text}
+
+MakeSession = Callable[..., BenchSession]
+
+
+def run(request: BenchRequest, console: Console, *, make_session: MakeSession = BenchSession) -> int:
+    """Measures what was asked for; returns the exit status.  make_session: as BenchSession, for tests."""
+    plan = _plan(request)
+    peer = find_peer(request.against, request.peer) if request.against is not None else None
+    paths = [_resolve(request, name, console) for name in request.models or (None,)]
+    machine = read_machine()
+    _warn_if_busy(machine, console)
+    report = _Report(request, console, _environment(plan, paths, machine))
+    session = make_session(plan, report, version=tandem_version(), peer=peer)
+    try:
+        was_stopped = run_stoppable(lambda: session.run(paths), session.stop)
+    finally:
+        report.close()
+    _finish(request, console, report)
+    if was_stopped:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILURE if session.failures else EXIT_SUCCESS
+
+
+def _plan(request: BenchRequest) -> BenchPlan:
+    """Flags over preferences over defaults.  Raises UsageError for values out of range."""
+    preferences = request.preferences
+
+    def first(flag: tuple[Any, ...] | None, preference: Any) -> tuple[Any, ...] | None:
+        return flag if flag is not None else None if preference is None else (preference,)
+
+    named = {
+        "prompts": request.prompts,
+        "outputs": request.outputs,
+        "depths": request.depths,
+        "repeats": request.repeats,
+        "threads": first(request.threads, preferences.threads),
+        "batch_sizes": first(request.batch_sizes, preferences.batch_size),
+        "cache_types_k": first(request.cache_types_k, preferences.cache_type_k),
+        "cache_types_v": first(request.cache_types_v, preferences.cache_type_v),
+        "activations": first(request.activations, preferences.activations),
+        "isa": preferences.isa,
+        "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
+    }
+    chosen = {name: value for name, value in named.items() if value is not None}
+    try:
+        plan = BenchPlan(verify=request.verify, parallel=request.parallel, has_generate=request.has_generate, **chosen)
+    except OptionError as error:
+        raise UsageError(str(error)) from error
+    if not plan.workloads():
+        raise UsageError("There is nothing to measure.", hint="-p and -n say how many tokens; one of them is above 0.")
+    return plan
+
+
+def _resolve(request: BenchRequest, name: str | None, console: Console) -> Path:
+    preferences = request.preferences
+    return resolve_with_progress(preferences if name is None else replace(preferences, model=name), console)
+
+
+def _environment(plan: BenchPlan, paths: list[Path], machine: Machine) -> Environment:
+    options = {name: value for name, value in asdict(plan).items() if name != "kernel_folder"}
+    versions = package_versions()
+    return Environment(
+        tandem=tandem_version(),
+        versions={name: versions[name] for name in _VERSIONS if name in versions},
+        machine={name: value for name, value in asdict(machine).items() if name != "load"},
+        options={"models": [path.name for path in paths], **options},
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        load_start=machine.load,
+        load_end=None,
+    )
+
+
+def _warn_if_busy(machine: Machine, console: Console) -> None:
+    if machine.load is not None and machine.load > _BUSY_SHARE * machine.num_cores:
+        console.note(
+            f"warning: this machine is busy (load {machine.load:g} on {machine.num_cores} cores); "
+            f"figures taken now are too low and vary."
+        )
+
+
+def _finish(request: BenchRequest, console: Console, report: _Report) -> None:
+    """Prints and draws what there is."""
+    results = report.results()
+    if not results.rows:
+        return
+    drawn = panels(results.rows)
+    if request.has_chart:
+        console.note(terminal_chart(drawn, console.columns()))
+    if request.plot is not None:
+        _write_plot(request.plot, svg_chart(drawn, title="tandem bench", subtitle=_subtitle(results)), console)
+    if request.format in _WRITERS:
+        console.text(_WRITERS[request.format](results))
+
+
+def _write_plot(path: Path, text: str, console: Console) -> None:
+    try:
+        path.expanduser().write_text(text, encoding="utf-8")
+    except OSError as error:
+        # The results are worth more than the picture: they are still printed.
+        console.note(f"warning: the plot {path} can't be written: {error.strerror}.")
+
+
+def _subtitle(results: Results) -> str:
+    environment = results.environment
+    models = ", ".join(str(name) for name in environment.options["models"])
+    machine = environment.machine
+    return f"{models}; {machine['cpu_name']}, {machine['num_cores']} cores, {machine['isa']}; {environment.date}"
+
+
+class _Report:
+    """Hears from the session, in its thread: progress and finished rows on stderr, JSON lines at once on stdout."""
+
+    def __init__(self, request: BenchRequest, console: Console, environment: Environment) -> None:
+        self._request, self._console, self._environment = request, console, environment
+        self._rows: list[Row] = []
+        self._bar: ProgressBar | None = None
+        self._bar_title = ""
+
+    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+        title, unit = stage_title(stage)
+        self._progress(f"{model}: {title}", unit, done, total)
+
+    def measuring(self, title: str, done: int, total: int) -> None:
+        self._progress(title, "repeats", done, total)
+
+    def finished(self, row: Row) -> None:
+        self.close()
+        self._rows.append(row)
+        said = f"{row_title(row)}: {rate_text(row.tokens_per_s)} tokens/s ({range_text(row.spread)})"
+        self._console.note("; ".join(filter(None, [said, remark(row)])))
+        if self._request.format == "jsonl":
+            self._console.json(line_values(row, replace(self._environment, load_end=row.load)))
+
+    def noted(self, text: str) -> None:
+        self._console.note(f"note: {text}")
+
+    def results(self) -> Results:
+        """Everything so far."""
+        return Results(environment=replace(self._environment, load_end=read_machine().load), rows=tuple(self._rows))
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _progress(self, title: str, unit: str, done: int, total: int) -> None:
+        if self._bar is None or title != self._bar_title:
+            self.close()
+            self._bar, self._bar_title = self._console.progress(title, unit), title
+        self._bar(done, total)
