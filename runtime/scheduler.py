@@ -7,6 +7,9 @@ Every sequence wants its pending tokens computed: the prompt in chunks, then tok
 token always ride along; what is left of a step goes to prompts, in order of arrival.  Pages are handed out as they
 are needed; when there are none, prefixes nobody uses are forgotten, then the youngest sequence gives its place up and
 begins again later (with the same outcome, since K and V don't depend on the batch).
+
+A prompt whose beginning another one is computing just then waits for it, and takes it from the prefix cache: what
+several prompts share is computed once.  Those behind it may begin meanwhile.
 """
 
 from __future__ import annotations
@@ -94,8 +97,14 @@ class Scheduler:
                 tokens_left -= count
                 outputs_left -= num_outputs
             index += 1
-        while self._waiting and self._free_slots and tokens_left > 0 and outputs_left > 0 and not was_crowded:
-            sequence = self._waiting[0]
+        index = 0  # of those that wait; those before it wait for a prefix that is being computed
+        while index < len(self._waiting) and self._free_slots and tokens_left > 0 and outputs_left > 0:
+            if was_crowded:
+                break
+            sequence = self._waiting[index]
+            if self._is_computed_elsewhere(sequence):
+                index += 1
+                continue
             if not self._begin(sequence):
                 break
             count, num_outputs = _share(sequence, tokens_left, outputs_left)
@@ -129,16 +138,30 @@ class Scheduler:
         else:
             self._leave(sequence)
 
+    def _is_computed_elsewhere(self, sequence: TokenSequence) -> bool:
+        """Whether a running prompt will soon make a page or more of the sequence's prefix known that is not yet."""
+        limit = _reusable(sequence)
+        known: int | None = None
+        for other in self._running:
+            # Of a prompt that is being computed, whole pages become known.
+            promised = min(other.num_prompt - other.num_prompt % PAGE_SIZE, limit)
+            if other.num_computed >= promised:
+                continue
+            if known is None:
+                known = self.cache.match(sequence.ids, limit).num_tokens
+            if promised - known >= PAGE_SIZE and _shared(sequence.ids, other.ids, promised) - known >= PAGE_SIZE:
+                return True
+        return False
+
     def _begin(self, sequence: TokenSequence) -> bool:
-        """Gives the first that waits a slot and the pages of the prefix that is known; False when pages are short."""
-        limit = min(sequence.next_output, len(sequence.ids) - 1) if sequence.may_reuse else 0
-        match = self.cache.match(sequence.ids, limit)
+        """Gives one that waits a slot and the pages of the prefix that is known; False when pages are short."""
+        match = self.cache.match(sequence.ids, _reusable(sequence))
         if self._running:
             num_unused = sum(self.pool.holders(page) == 1 for page in match.pages)
             available = self.pool.num_free + self.cache.num_evictable() - num_unused
             if pages_for(len(sequence.ids)) - len(match.pages) > available:
                 return False
-        self._waiting.popleft()
+        self._waiting.remove(sequence)
         self._running.append(sequence)
         sequence.slot = slot = self._free_slots.pop()
         for page in match.pages:
@@ -258,3 +281,18 @@ def _share(sequence: TokenSequence, tokens_left: int, outputs_left: int) -> tupl
         count -= num_outputs - outputs_left
         num_outputs = outputs_left
     return max(0, count), max(0, num_outputs)
+
+
+def _reusable(sequence: TokenSequence) -> int:
+    """How many of its positions may come from the prefix cache: not those whose logits are wanted."""
+    return min(sequence.next_output, len(sequence.ids) - 1) if sequence.may_reuse else 0
+
+
+def _shared(left: list[int], right: list[int], limit: int) -> int:
+    """How many tokens both begin with, at most `limit`; whole pages are compared at once."""
+    length = 0
+    while length + PAGE_SIZE <= limit and left[length : length + PAGE_SIZE] == right[length : length + PAGE_SIZE]:
+        length += PAGE_SIZE
+    while length < limit and left[length] == right[length]:
+        length += 1
+    return length

@@ -267,3 +267,51 @@ def test_any_mix_of_sequences_gives_each_its_own_answer(
     assert driver.scheduler.cache.num_evictable() == driver.scheduler.cache.num_pages
     assert all(len(sizes) <= max_sequences for sizes in driver.step_sizes)
     assert pages_for(limits.context_size) <= num_pages
+
+
+def test_a_prefix_that_prompts_share_is_computed_once_though_they_begin_together() -> None:
+    system = list(range(1, 301))
+    binding = FakeBinding(make_limits(max_sequences=8, max_batch_tokens=512))
+    driver = Driver(binding)
+    sequences = [driver.add([*system, 310 + index], 2) for index in range(8)]
+    driver.run()
+    for sequence in sequences:
+        assert answer(sequence) == plain_ids(sequence.ids[:301], 2)
+    # Whole pages of the first prompt are known as soon as they are computed: 256 of the 300 tokens.
+    assert [sequence.num_reused for sequence in sequences] == [0, *[256] * 7]
+    assert binding.num_tokens == 8 * (301 + 1) - 7 * 256
+
+
+def test_a_prefix_is_shared_in_part_of_a_page_too() -> None:
+    driver = Driver(FakeBinding(make_limits(max_sequences=2, max_batch_tokens=512)))
+    first = driver.add([*range(1, 101), *range(200, 300)], 2)
+    second = driver.add([*range(1, 101), *range(300, 360)], 2)
+    driver.run()
+    assert (first.num_reused, second.num_reused) == (0, 100)
+    assert driver.step_sizes[:2] == [[200], [1, 60]]
+    assert answer(second) == plain_ids(second.ids[:160], 2)
+
+
+def test_nobody_waits_for_a_prefix_of_less_than_a_page_nor_behind_one_who_waits() -> None:
+    driver = Driver(FakeBinding(make_limits(max_sequences=4, max_batch_tokens=512)))
+    shared = list(range(1, 129))
+    driver.add([*shared, 390], 2)
+    waits = driver.add([*shared, 391], 2)
+    others = [driver.add([*shared[:40], 392, *range(200, 240)], 2), driver.add([395, 396], 2)]
+    driver.step()
+    assert driver.step_sizes == [[129, 81, 2]]
+    assert waits.slot is None and all(other.slot is not None for other in others)
+    driver.run()
+    assert waits.num_reused == 128
+
+
+def test_who_waits_for_a_prefix_begins_alone_when_the_other_is_gone() -> None:
+    driver = Driver(FakeBinding(make_limits(max_sequences=2, max_batch_tokens=32)))
+    first = driver.add(list(range(1, 200)), 2)
+    second = driver.add([*range(1, 150), 399], 2)
+    driver.step()
+    assert second.slot is None
+    driver.scheduler.drop(first)
+    del driver.wanted[first]
+    driver.run()
+    assert answer(second) == plain_ids([*range(1, 150), 399], 2)
