@@ -1,126 +1,143 @@
-"""Choosing the next token: the options of a sampler, and the chain that they describe.
+"""Choosing the next token: what is forbidden, the stages in their order, and the draw.
 
-Owns the order of the chain: penalties, top-k, top-p, min-p, temperature, draw.  Each stage looks at what the one
-before it kept.  Does not know batches, caches or text; random numbers depend on (seed, position) alone.
+Owns their joining, and mirostat's memory.  Does not know batches or caches; random numbers depend on (seed, position)
+alone, and mirostat's memory is kept by position, so that an answer may be rolled back and go on as if nothing had been.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from runtime import candidates as select
+from runtime import repetition
 from runtime.candidates import Candidates
-from runtime.random_numbers import MAX_SEED, uniform
-from runtime.validation import check_integer, check_number
+from runtime.errors import NoTokenLeftError
+from runtime.random_numbers import uniform
+from runtime.sampler_stages import Draft, keep_surprising, run_stages, stages_in_force
+from runtime.sampling_options import GREEDY_TEMPERATURE, MAX_TEMPERATURE, SamplingOptions
 
-# Below this a draw would still be the best token, but for differences that rounding makes.
-GREEDY_TEMPERATURE = 1e-3
-MAX_TEMPERATURE = 100.0
-MAX_TOP_K = 2**31 - 1
-MAX_REPEAT_PENALTY = 100.0
-MAX_PENALTY = 100.0
-MAX_REPEAT_WINDOW = 2**31 - 1
+__all__ = ["GREEDY_TEMPERATURE", "MAX_TEMPERATURE", "Distribution", "Mask", "Sampler", "SamplingOptions", "keep"]
+
+_FINAL_DRAW = 0
+
+
+class Mask(Protocol):
+    """Something that forbids tokens."""
+
+    def apply(self, row: np.ndarray, history: Sequence[int]) -> None:
+        """Sets the logits of what must not follow `history` (prompt and answer so far) to -inf."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """How the next token is chosen.  Refuses values that make no sense with OptionError.
+class Distribution:
+    """What the next token is drawn from.  weights: float64 [n], not divided by their sum."""
 
-    temperature 0: the best token, always.  top_k 0, top_p 1, min_p 0, repeat_penalty 1 and the other penalties 0
-    change nothing.  repeat_window: how many of the last tokens the penalties look at.  seed None: one is drawn.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repeat_window: int = 64
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_number("temperature", self.temperature, low=0, high=MAX_TEMPERATURE, flag="--temp")
-        check_integer("top_k", self.top_k, low=0, high=MAX_TOP_K, flag="--top-k")
-        check_number("top_p", self.top_p, low=0, high=1, flag="--top-p")
-        check_number("min_p", self.min_p, low=0, high=1, flag="--min-p")
-        check_number(
-            "repeat_penalty", self.repeat_penalty, low=0, high=MAX_REPEAT_PENALTY, flag="--repeat-penalty", above=True
-        )
-        check_number(
-            "presence_penalty", self.presence_penalty, low=-MAX_PENALTY, high=MAX_PENALTY, flag="--presence-penalty"
-        )
-        check_number(
-            "frequency_penalty", self.frequency_penalty, low=-MAX_PENALTY, high=MAX_PENALTY, flag="--frequency-penalty"
-        )
-        check_integer("repeat_window", self.repeat_window, low=0, high=MAX_REPEAT_WINDOW, flag="--repeat-last-n")
-        if self.seed is not None:
-            check_integer("seed", self.seed, low=0, high=MAX_SEED, flag="--seed")
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether the best token is always taken."""
-        return self.temperature < GREEDY_TEMPERATURE
-
-    @property
-    def has_penalties(self) -> bool:
-        """Whether tokens seen before are treated differently."""
-        return self.repeat_window > 0 and (
-            self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
-        )
+    candidates: Candidates
+    weights: np.ndarray
 
 
 class Sampler:
-    """Chooses tokens as its options say."""
+    """Chooses tokens as its options say.
 
-    def __init__(self, options: SamplingOptions, *, seed: int) -> None:
+    masks: what is forbidden besides.  token_bytes: what a token adds to the text, for stages that look at text.
+    """
+
+    def __init__(
+        self,
+        options: SamplingOptions,
+        *,
+        seed: int,
+        masks: Sequence[Mask] = (),
+        token_bytes: repetition.TokenBytes = lambda _: b"",
+    ) -> None:
         self.options = options
         self.seed = seed
-        self._has_penalties = options.has_penalties
+        self._masks = tuple(masks)
+        self._token_bytes = token_bytes
+        self._stages = stages_in_force(options)
         self._is_greedy = options.is_greedy
+        self._bias_ids = np.array([token_id for token_id, _ in options.logit_bias], dtype=np.int64)
+        self._biases = np.array([bias for _, bias in options.logit_bias], dtype=np.float32)
+        self._most_bits: dict[int, float] = {}  # mirostat's, by position
 
     def sample(self, row: np.ndarray, history: Sequence[int]) -> int:
         """The id of the token after `history` (prompt and answer so far).
 
-        row: float32 [vocab_size], the logits after history's last token; penalties are written into it.
+        row: float32 [vocab_size], the logits after history's last token; written into.  Raises NoTokenLeftError when
+        masks and biases forbid every token.
         """
-        if self._has_penalties:
-            penalize(row, history, self.options)
         if self._is_greedy:
+            self._forbid(row, history)
+            if self._stages:
+                run_stages(self._stages, self._draft(row, history))
             return select.best_id(row)
-        kept = keep(row, self.options)
-        relative = select.weights(kept, self.options.temperature)
-        return select.draw(kept, relative, uniform(seed=self.seed, position=len(history)))
+        distribution = self.distribution(row, history)
+        chance = uniform(seed=self.seed, position=len(history), draw=_FINAL_DRAW)
+        token_id = select.draw(distribution.candidates, distribution.weights, chance)
+        self.note(distribution, token_id, len(history))
+        return token_id
+
+    def distribution(self, row: np.ndarray, history: Sequence[int]) -> Distribution:
+        """What the token after `history` is drawn from; of a greedy sampler, its one token.  Writes into row."""
+        if self._is_greedy:
+            only = np.array([self.sample(row, history)])
+            return Distribution(
+                candidates=Candidates(ids=only, logits=np.zeros(1), is_sorted=True), weights=np.ones(1)
+            )
+        self._forbid(row, history)
+        draft = self._draft(row, history)
+        kept = run_stages(self._stages, draft)
+        if self.options.mirostat:
+            most_bits = self._most_bits.get(len(history), 2 * self.options.mirostat_tau)
+            kept = keep_surprising(_sorted(kept), most_bits)
+        return Distribution(candidates=kept, weights=select.weights(kept, 1.0))
+
+    def note(self, distribution: Distribution, token_id: int, position: int) -> None:
+        """The token at that position was drawn from that distribution: mirostat learns from it."""
+        if not self.options.mirostat:
+            return
+        place = int(np.flatnonzero(distribution.candidates.ids == token_id)[0])
+        bits = -math.log2(distribution.weights[place] / distribution.weights.sum())
+        most_bits = self._most_bits.get(position, 2 * self.options.mirostat_tau)
+        error = bits - self.options.mirostat_tau
+        self._most_bits[position + 1] = most_bits - self.options.mirostat_eta * error
+
+    def _forbid(self, row: np.ndarray, history: Sequence[int]) -> None:
+        if not self._masks and not len(self._biases):
+            return
+        for mask in self._masks:
+            mask.apply(row, history)
+        np.add.at(row, self._bias_ids, self._biases)
+        if row.max() == -math.inf:
+            raise NoTokenLeftError(
+                f"No token may stand at position {len(history)}: the grammar, the banned strings and the biases of "
+                f"logits forbid all of them together. Take one of them back."
+            )
+
+    def _draft(self, row: np.ndarray, history: Sequence[int]) -> Draft:
+        return Draft(
+            row=row,
+            kept=None,
+            history=history,
+            options=self.options,
+            chance=lambda draw: uniform(seed=self.seed, position=len(history), draw=draw),
+            token_bytes=self._token_bytes,
+        )
 
 
 def keep(row: np.ndarray, options: SamplingOptions) -> Candidates:
-    """The candidates that top-k, top-p and min-p leave; never none."""
-    top_k, top_p, min_p = options.top_k, options.top_p, options.min_p
-    if 0 < top_k < row.shape[0]:
-        kept = select.largest(row, top_k)
-        if top_p < 1:
-            kept = select.keep_top_p(kept, top_p)
-    elif top_p < 1:
-        kept = select.nucleus(row, top_p)
-    elif min_p > 0:
-        return select.above(row, -float(np.log(min_p)))
-    else:
-        return select.all_of(row)
-    return select.keep_min_p(kept, min_p) if min_p > 0 else kept
+    """The candidates that the stages leave of a row after an empty history; never none."""
+    return Sampler(options, seed=0).distribution(row.copy(), ()).candidates
 
 
-def penalize(row: np.ndarray, history: Sequence[int], options: SamplingOptions) -> None:
-    """Makes tokens among the last repeat_window of history less (or more) likely, in place.
-
-    A token seen n times: a positive logit is divided, a negative one multiplied by repeat_penalty (Keskar et al.,
-    "CTRL", 2019); then n * frequency_penalty + presence_penalty are taken off.
-    """
-    recent = np.asarray(history[-options.repeat_window :], dtype=np.int64)
-    ids, counts = np.unique(recent, return_counts=True)
-    values = row[ids].astype(np.float64)
-    values = np.where(values > 0, values / options.repeat_penalty, values * options.repeat_penalty)
-    row[ids] = values - counts * options.frequency_penalty - options.presence_penalty
+def _sorted(candidates: Candidates) -> Candidates:
+    if candidates.is_sorted:
+        return candidates
+    order = np.argsort(-candidates.logits, kind="stable")
+    return Candidates(ids=candidates.ids[order], logits=candidates.logits[order], is_sorted=True)
