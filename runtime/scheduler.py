@@ -3,10 +3,11 @@
 Owns slots, page tables and the order of turns.  Does not know text, sampling, callers or threads: the loop asks for a
 step, runs it, and says that it was done.
 
-Every sequence wants its pending tokens computed: the prompt in chunks, then token by token.  Those with one pending
-token always ride along; what is left of a step goes to prompts, in order of arrival.  Pages are handed out as they
-are needed; when there are none, prefixes nobody uses are forgotten, then the youngest sequence gives its place up and
-begins again later (with the same outcome, since K and V don't depend on the batch).
+Every sequence wants its pending tokens computed: the prompt in chunks, then token by token, or a token and the draft
+that may follow it.  The one token always rides along; what is left of a step goes to prompts and drafts, in order of
+arrival.  Pages are handed out as they are needed; when there are none, prefixes nobody uses are forgotten, then the
+youngest sequence gives its place up and begins again later (with the same outcome, since K and V don't depend on the
+batch).  For a draft nobody has to leave.
 
 A prompt whose beginning another one is computing just then waits for it, and takes it from the prefix cache: what
 several prompts share is computed once.  Those behind it may begin meanwhile.
@@ -80,12 +81,14 @@ class Scheduler:
         works: list[Work] = []
         tokens_left = self._limits.max_batch_tokens
         outputs_left = self._limits.max_outputs
-        riders = sum(sequence.num_pending == 1 for sequence in self._running)
+        riders = sum(sequence.is_decoding for sequence in self._running)
         was_crowded = False
         index = 0
         while index < len(self._running):
             sequence = self._running[index]
-            riders -= sequence.num_pending == 1
+            riders -= sequence.is_decoding
+            if sequence.draft and not self._has_pages(sequence):
+                sequence.draft.clear()
             count, num_outputs = _share(sequence, tokens_left - riders, outputs_left - riders)
             num_running = len(self._running)
             if count and not self._reserve(sequence, sequence.num_computed + count):
@@ -120,8 +123,21 @@ class Scheduler:
         for work in step.works:
             sequence = work.sequence
             sequence.num_computed = end = work.start + work.count
-            if work.start < sequence.num_prompt and end // PAGE_SIZE > work.start // PAGE_SIZE:
-                self._remember(sequence, end - end % PAGE_SIZE)
+            known = min(end, len(sequence.ids))
+            if work.start < sequence.num_prompt and known // PAGE_SIZE > work.start // PAGE_SIZE:
+                self._remember(sequence, known - known % PAGE_SIZE)
+
+    def settle(self, sequence: TokenSequence) -> None:
+        """The draft was judged, what was right of it is in ids: what was computed beyond them is forgotten."""
+        sequence.draft.clear()
+        self.rewind(sequence, len(sequence.ids) - 1)
+
+    def rewind(self, sequence: TokenSequence, num_tokens: int) -> None:
+        """Forgets what was computed beyond num_tokens, and gives the pages back that nothing is left of."""
+        sequence.num_computed = min(sequence.num_computed, num_tokens)
+        while len(sequence.pages) > pages_for(sequence.num_computed):
+            self.pool.release(sequence.pages.pop())
+            self._tables[sequence.slot, len(sequence.pages)] = -1
 
     def finish(self, sequence: TokenSequence) -> None:
         """The sequence wants nothing more; what it computed stays known."""
@@ -202,6 +218,11 @@ class Scheduler:
                 return False
         return True
 
+    def _has_pages(self, sequence: TokenSequence) -> bool:
+        """Whether there are pages for all its tokens without another sequence's."""
+        num_missing = pages_for(len(sequence.ids) + len(sequence.draft)) - len(sequence.pages)
+        return num_missing <= 0 or num_missing <= self.pool.num_free + self.cache.num_evictable()
+
     def _allocate(self) -> int | None:
         page = self.pool.allocate()
         while page is None and self.cache.evict():
@@ -215,6 +236,7 @@ class Scheduler:
 
     def _preempt(self, sequence: TokenSequence) -> None:
         assert len(self._running) > 1, "a sequence alone always finds pages"
+        sequence.draft.clear()
         self._remember(sequence, sequence.num_computed)
         self._leave(sequence)
         self._waiting.appendleft(sequence)
@@ -256,7 +278,7 @@ class Scheduler:
             end = begin + work.count
             start, stop = work.start, work.start + work.count
             assert work.sequence.slot is not None
-            self._token_ids[begin:end] = work.sequence.ids[start:stop]
+            self._token_ids[begin:end] = work.sequence.tokens(start, stop)
             self._positions[begin:end] = self._counting[start:stop]
             self._slots[begin:end] = work.sequence.slot
             num_rows = work.first_row + work.num_outputs

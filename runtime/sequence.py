@@ -10,18 +10,20 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class TokenSequence:
-    """ids: prompt and answer so far.  Only the scheduler changes the fields below next_output.
+    """ids: prompt and answer so far.  Only the scheduler changes the fields below draft.
 
     next_output: the first position whose logits are still wanted (those of the last token, unless more are).
     num_computed: positions whose K and V are in the pages.  slot: its row of the page tables, None while it waits.
     num_reused: positions that came from the prefix cache when it first began, None before.
     may_reuse: whether it may begin with what the prefix cache knows.
+    draft: tokens that may follow, computed together with those that do; what they are right about is kept.
     """
 
     ids: list[int]
     num_prompt: int
     next_output: int
     may_reuse: bool = True
+    draft: list[int] = field(default_factory=list)
     num_computed: int = 0
     num_reused: int | None = None
     slot: int | None = None
@@ -29,5 +31,17 @@ class TokenSequence:
 
     @property
     def num_pending(self) -> int:
-        """Tokens the device has not seen."""
-        return len(self.ids) - self.num_computed
+        """Tokens the device has not seen, those of the draft among them."""
+        return len(self.ids) + len(self.draft) - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether the device has seen all but the last token."""
+        return len(self.ids) - self.num_computed == 1
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """The tokens at these positions; those of the draft follow the others."""
+        length = len(self.ids)
+        if stop <= length:
+            return self.ids[start:stop]
+        return self.ids[start:] + self.draft[max(0, start - length) : stop - length]
