@@ -59,6 +59,18 @@ class NumericError(EngineError):
     """The device gave logits that are not numbers."""
 
 
+class ConstraintError(EngineError):
+    """A schema, expression or grammar can't be honoured.  place: where in it, "" for all of it."""
+
+    def __init__(self, message: str, *, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+
+
+class NoTokenLeftError(EngineError):
+    """What a caller forbade leaves no token that could come next."""
+
+
 class Cancelled(EngineError):  # noqa: N818 -- an answer to cancel(), not a fault
     """A device stopped a run because cancel() was called; nothing of that run counts."""
 

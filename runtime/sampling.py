@@ -17,13 +17,11 @@ from runtime import candidates as select
 from runtime import repetition
 from runtime.candidates import Candidates
 from runtime.errors import NoTokenLeftError
-from runtime.random_numbers import uniform
+from runtime.random_numbers import exponentials, uniform
 from runtime.sampler_stages import Draft, keep_surprising, run_stages, stages_in_force
 from runtime.sampling_options import GREEDY_TEMPERATURE, MAX_TEMPERATURE, SamplingOptions
 
 __all__ = ["GREEDY_TEMPERATURE", "MAX_TEMPERATURE", "Distribution", "Mask", "Sampler", "SamplingOptions", "keep"]
-
-_FINAL_DRAW = 0
 
 
 class Mask(Protocol):
@@ -78,18 +76,21 @@ class Sampler:
                 run_stages(self._stages, self._draft(row, history))
             return select.best_id(row)
         distribution = self.distribution(row, history)
-        chance = uniform(seed=self.seed, position=len(history), draw=_FINAL_DRAW)
-        token_id = select.draw(distribution.candidates, distribution.weights, chance)
+        token_id = self.draw(distribution, len(history))
         self.note(distribution, token_id, len(history))
         return token_id
+
+    def draw(self, distribution: Distribution, position: int) -> int:
+        """The id that the seed draws for that position from a distribution."""
+        kept = distribution.candidates
+        arrivals = exponentials(kept.ids, seed=self.seed, position=position)
+        return select.first_to_arrive(kept, distribution.weights, arrivals)
 
     def distribution(self, row: np.ndarray, history: Sequence[int]) -> Distribution:
         """What the token after `history` is drawn from; of a greedy sampler, its one token.  Writes into row."""
         if self._is_greedy:
             only = np.array([self.sample(row, history)])
-            return Distribution(
-                candidates=Candidates(ids=only, logits=np.zeros(1), is_sorted=True), weights=np.ones(1)
-            )
+            return Distribution(candidates=Candidates(ids=only, logits=np.zeros(1), is_sorted=True), weights=np.ones(1))
         self._forbid(row, history)
         draft = self._draft(row, history)
         kept = run_stages(self._stages, draft)

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import OptionError
-from runtime.sampling import Sampler, SamplingOptions, keep, penalize
+from runtime.repetition import penalized, seen
+from runtime.sampling import Sampler, SamplingOptions, keep
+
+
+def penalize(row: np.ndarray, history: list[int], options: SamplingOptions) -> None:
+    """The penalties alone, in place."""
+    ids, counts = seen(history, options.repeat_window)
+    row[ids] = penalized(row[ids], counts, options)
 
 
 def make_row(seed: int, size: int = 500) -> np.ndarray:
