@@ -15,15 +15,12 @@ Multiply-adds for 16 keys x a row: head_dim for the scores, head_dim for the val
 from __future__ import annotations
 
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from kernels_cpu.emitter import F32, I64, Emitter
-from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SPAN
+from kernels_cpu.attention_tiles import ROWS, make_score_group, make_sum_values
+from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SCALE_BLOCK, SPAN, CacheTypes
 from kernels_cpu.operands import ATTEND
 from kernels_cpu.rows import INLINE
 from kernels_cpu.vectors import (
-    TARGET,
     WIDTH,
     exp,
     fma,
@@ -42,7 +39,6 @@ from kernels_cpu.vectors import (
     word,
 )  # fmt: skip
 
-ROWS = 8  # of a sub-tile: its scores stand in as many registers
 MAX_ROWS = 64  # of a tile
 MAX_HEAD_DIM = 512
 QUERY_BYTES = 4 * MAX_ROWS * MAX_HEAD_DIM
@@ -50,97 +46,6 @@ SCORE_BYTES = 4 * ROWS * SPAN
 SUM_BYTES = 4 * ROWS * MAX_HEAD_DIM
 STATE_BYTES = 8 * MAX_ROWS
 NOTHING = types.float32(-3.0e38)
-
-
-def _make_scores(rows: int):
-    """Scores of `rows` query rows with one group of 16 keys."""
-
-    @intrinsic
-    def scores(typing_context, q, q_stride, keys, head_dim, out):
-        def emit(context, builder, signature, args):
-            q, q_stride, keys, head_dim, out = args
-            e = Emitter(builder, TARGET, WIDTH)
-            sums = [e.variable(e.f32, e.const(e.f32, 0.0)) for _ in range(rows)]
-            at = [builder.add(q, builder.mul(q_stride, I64(row))) for row in range(rows)]
-            with cgutils.for_range(builder, head_dim) as loop:
-                key = e.load_half(e.add(keys, builder.mul(loop.index, I64(2 * GROUP))))
-                for row in range(rows):
-                    element = e.broadcast(F32, e.add(at[row], builder.mul(loop.index, I64(4))))
-                    builder.store(e.fma(element, key, builder.load(sums[row])), sums[row])
-            for row in range(rows):
-                e.store(builder.load(sums[row]), out, 4 * SPAN * row)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 5), emit
-
-    return scores
-
-
-def _make_values(rows: int, vectors: int):
-    """out[row][16 * vectors elements] += sum over `count` positions of weight * V, one chain in order."""
-
-    @intrinsic
-    def values(typing_context, weights, v, v_stride, count, out, out_stride):
-        def emit(context, builder, signature, args):
-            weights, v, v_stride, count, out, out_stride = args
-            e = Emitter(builder, TARGET, WIDTH)
-            cells = [(row, vector) for row in range(rows) for vector in range(vectors)]
-            at = [builder.add(out, builder.mul(out_stride, I64(row))) for row in range(rows)]
-            sums = {c: e.variable(e.f32, e.load(e.f32, at[c[0]], 64 * c[1])) for c in cells}
-            with cgutils.for_range(builder, count) as loop:
-                value_at = e.add(v, builder.mul(loop.index, v_stride))
-                value = [e.load_half(value_at, 2 * WIDTH * vector) for vector in range(vectors)]
-                for row in range(rows):
-                    at_weight = e.add(weights, builder.mul(loop.index, I64(4)))
-                    weight = e.broadcast(F32, at_weight, 4 * SPAN * row)
-                    for vector in range(vectors):
-                        slot = sums[row, vector]
-                        builder.store(e.fma(weight, value[vector], builder.load(slot)), slot)
-            for row, vector in cells:
-                e.store(builder.load(sums[row, vector]), at[row], 64 * vector)
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 6), emit
-
-    return values
-
-
-scores_1, scores_4, scores_8 = _make_scores(1), _make_scores(4), _make_scores(ROWS)
-values_1, values_4, values_8 = _make_values(1, 4), _make_values(4, 4), _make_values(ROWS, 2)
-values_1_narrow, values_4_narrow, values_8_narrow = _make_values(1, 1), _make_values(4, 1), _make_values(ROWS, 1)
-
-
-@njit(types.void(*[types.intp] * 6), **INLINE)
-def score_group(rows, q, q_stride, keys, head_dim, out):
-    """Scores of 1 to 8 rows; rows past the last are computed on whatever stands there."""
-    if rows == 1:
-        scores_1(q, q_stride, keys, head_dim, out)
-    elif rows <= 4:
-        scores_4(q, q_stride, keys, head_dim, out)
-    else:
-        scores_8(q, q_stride, keys, head_dim, out)
-
-
-@njit(types.void(*[types.intp] * 7), **INLINE)
-def sum_values(rows, weights, v, head_dim, count, out, out_stride):
-    """Adds `count` positions' values to 1 to 8 rows."""
-    stride = 2 * head_dim
-    step = 2 * WIDTH if rows > 4 else 4 * WIDTH
-    whole = head_dim // step * step
-    for element in range(0, whole, step):
-        if rows == 1:
-            values_1(weights, v + 2 * element, stride, count, out + 4 * element, out_stride)
-        elif rows <= 4:
-            values_4(weights, v + 2 * element, stride, count, out + 4 * element, out_stride)
-        else:
-            values_8(weights, v + 2 * element, stride, count, out + 4 * element, out_stride)
-    for element in range(whole, head_dim, WIDTH):
-        if rows == 1:
-            values_1_narrow(weights, v + 2 * element, stride, count, out + 4 * element, out_stride)
-        elif rows <= 4:
-            values_4_narrow(weights, v + 2 * element, stride, count, out + 4 * element, out_stride)
-        else:
-            values_8_narrow(weights, v + 2 * element, stride, count, out + 4 * element, out_stride)
 
 
 @njit(types.void(*[types.intp] * 5), **INLINE)
@@ -205,48 +110,6 @@ O_CACHE, O_PAGE_BYTES, O_HEAD_BYTES, O_SPANS, O_PARTIAL = (
 )
 
 
-@njit(types.void(*[types.intp] * 7), **INLINE)
-def partial_span(o, table, kv_head, rows, first_row, span, work):
-    """The partial results of up to 8 rows of a tile with one span of keys.
-
-    work: scores, then sums [row][head_dim], then (maximum, sum) a row, then each row's position (int32), then queries.
-    A row that sees nothing of the span gets a sum of 0.
-    """
-    head_dim, window = word(o + O_DIM), word(o + O_WINDOW)
-    sums, results = work + SCORE_BYTES, work + SCORE_BYTES + SUM_BYTES
-    seen = results + 8 * ROWS
-    queries = seen + 4 * MAX_ROWS + 4 * head_dim * first_row
-    start = span * SPAN
-    last_position = load_i32(seen + 4 * first_row)
-    for row in range(rows):
-        last_position = max(last_position, load_i32(seen + 4 * (first_row + row)))
-    count = min(last_position + 1 - start, SPAN)
-    for position in range(0, count, GROUP):
-        page = load_i32(table + (start + position) // PAGE_SIZE * 4)
-        block = word(o + O_CACHE) + page * word(o + O_PAGE_BYTES) + kv_head * word(o + O_HEAD_BYTES)
-        keys = block + position % PAGE_SIZE * head_dim * 2
-        score_group(rows, queries, 4 * head_dim, keys, head_dim, work + 4 * position)
-    padded = (count + WIDTH - 1) // WIDTH * WIDTH
-    zero = splat(types.float32(0.0))
-    for row in range(rows):
-        position = load_i32(seen + 4 * (first_row + row))
-        first = max(0, position - window + 1 - start) if window > 0 else 0
-        last = min(position + 1 - start, count)
-        if first < last:
-            soften(work + 4 * SPAN * row, first, last, padded, results + 8 * row)
-        else:
-            store_float(results + 8 * row + 4, types.float32(0.0))
-            for column in range(0, padded, WIDTH):
-                store(work + 4 * SPAN * row + 4 * column, zero)
-        for element in range(0, head_dim, WIDTH):
-            store(sums + 4 * (head_dim * row + element), zero)
-    for position in range(0, count, PAGE_SIZE):
-        page = load_i32(table + (start + position) // PAGE_SIZE * 4)
-        block = word(o + O_CACHE) + page * word(o + O_PAGE_BYTES) + kv_head * word(o + O_HEAD_BYTES)
-        values = block + PAGE_SIZE * head_dim * 2
-        sum_values(rows, work + 4 * position, values, head_dim, min(PAGE_SIZE, count - position), sums, 4 * head_dim)
-
-
 @njit(types.int64(*[types.intp] * 4), **INLINE)
 def gather_queries(o, tile, kv_head, work):
     """Copies the tile's query rows, times the scale, and their positions; returns the number of rows."""
@@ -278,67 +141,131 @@ def first_span(o, position):
     return max(0, position - window + 1) // SPAN if window > 0 else 0
 
 
-@njit(types.void(*[types.intp] * 4), **INLINE)
-def attend_whole(o, tile, kv_head, table):
-    """All spans of a tile, folded in order; writes the tile's outputs."""
-    work, vectors, states = stack_bytes(WORK_BYTES), stack_bytes(VECTOR_BYTES), stack_bytes(STATE_BYTES)
-    head_dim, per_kv = word(o + O_DIM), word(o + O_PER_KV)
-    rows = gather_queries(o, tile, kv_head, work)
-    sums, results = work + SCORE_BYTES, work + SCORE_BYTES + SUM_BYTES
-    positions = word(o + O_POSITIONS)
-    first, count = load_i32(tile), load_i32(tile + 4)
-    for row in range(rows):
-        store_float(states + 8 * row, NOTHING)
-        store_float(states + 8 * row + 4, types.float32(0.0))
-        for element in range(0, head_dim, WIDTH):
-            store(vectors + 4 * (row * head_dim + element), splat(types.float32(0.0)))
-    begin = first_span(o, load_i32(positions + 4 * first))
-    end = load_i32(positions + 4 * (first + count - 1)) // SPAN + 1
-    for span in range(begin, end):
+def make_partial_span(cache_types: CacheTypes):
+    """(o, table, kv_head, rows, first_row, span, work): partial results of up to 8 rows with one span of keys.
+
+    work: scores, then sums [row][head_dim], then (maximum, sum) a row, then each row's position (int32), then queries.
+    A row that sees nothing of the span gets a sum of 0.
+    """
+    score_group, sum_values = make_score_group(cache_types.k), make_sum_values(cache_types.v)
+    key_bits, key_scale_bytes = cache_types.k.bits, 2 if cache_types.k.has_scales else 0
+
+    @njit(types.void(*[types.intp] * 7), **INLINE)
+    def partial_span(o, table, kv_head, rows, first_row, span, work):
+        head_dim, window = word(o + O_DIM), word(o + O_WINDOW)
+        sums, results = work + SCORE_BYTES, work + SCORE_BYTES + SUM_BYTES
+        seen = results + 8 * ROWS
+        queries = seen + 4 * MAX_ROWS + 4 * head_dim * first_row
+        key_bytes = head_dim * key_bits // 8 + head_dim // SCALE_BLOCK * key_scale_bytes
+        start = span * SPAN
+        last_position = load_i32(seen + 4 * first_row)
+        for row in range(rows):
+            last_position = max(last_position, load_i32(seen + 4 * (first_row + row)))
+        count = min(last_position + 1 - start, SPAN)
+        for position in range(0, count, GROUP):
+            page = load_i32(table + (start + position) // PAGE_SIZE * 4)
+            block = word(o + O_CACHE) + page * word(o + O_PAGE_BYTES) + kv_head * word(o + O_HEAD_BYTES)
+            keys = block + position % PAGE_SIZE * key_bytes
+            score_group(rows, queries, 4 * head_dim, keys, head_dim, work + 4 * position)
+        padded = (count + WIDTH - 1) // WIDTH * WIDTH
+        zero = splat(types.float32(0.0))
+        for row in range(rows):
+            position = load_i32(seen + 4 * (first_row + row))
+            first = max(0, position - window + 1 - start) if window > 0 else 0
+            last = min(position + 1 - start, count)
+            if first < last:
+                soften(work + 4 * SPAN * row, first, last, padded, results + 8 * row)
+            else:
+                store_float(results + 8 * row + 4, types.float32(0.0))
+                for column in range(0, padded, WIDTH):
+                    store(work + 4 * SPAN * row + 4 * column, zero)
+            for element in range(0, head_dim, WIDTH):
+                store(sums + 4 * (head_dim * row + element), zero)
+        for position in range(0, count, PAGE_SIZE):
+            page = load_i32(table + (start + position) // PAGE_SIZE * 4)
+            block = word(o + O_CACHE) + page * word(o + O_PAGE_BYTES) + kv_head * word(o + O_HEAD_BYTES)
+            values = block + PAGE_SIZE * key_bytes
+            sum_values(
+                rows, work + 4 * position, values, head_dim, min(PAGE_SIZE, count - position), sums, 4 * head_dim
+            )
+
+    return partial_span
+
+
+def make_attend_whole(partial_span):
+    """(o, tile, kv_head, table) for one way to compute partial results."""
+
+    @njit(types.void(*[types.intp] * 4), **INLINE)
+    def attend_whole(o, tile, kv_head, table):
+        """All spans of a tile, folded in order; writes the tile's outputs."""
+        work, vectors, states = stack_bytes(WORK_BYTES), stack_bytes(VECTOR_BYTES), stack_bytes(STATE_BYTES)
+        head_dim, per_kv = word(o + O_DIM), word(o + O_PER_KV)
+        rows = gather_queries(o, tile, kv_head, work)
+        sums, results = work + SCORE_BYTES, work + SCORE_BYTES + SUM_BYTES
+        positions = word(o + O_POSITIONS)
+        first, count = load_i32(tile), load_i32(tile + 4)
+        for row in range(rows):
+            store_float(states + 8 * row, NOTHING)
+            store_float(states + 8 * row + 4, types.float32(0.0))
+            for element in range(0, head_dim, WIDTH):
+                store(vectors + 4 * (row * head_dim + element), splat(types.float32(0.0)))
+        begin = first_span(o, load_i32(positions + 4 * first))
+        end = load_i32(positions + 4 * (first + count - 1)) // SPAN + 1
+        for span in range(begin, end):
+            for first_row in range(0, rows, ROWS):
+                size = min(ROWS, rows - first_row)
+                if load_i32(positions + 4 * (first + (first_row + size - 1) // per_kv)) < span * SPAN:
+                    continue
+                partial_span(o, table, kv_head, size, first_row, span, work)
+                for row in range(size):
+                    if load_float(results + 8 * row + 4) > types.float32(0.0):
+                        at = vectors + 4 * (first_row + row) * head_dim
+                        fold(states + 8 * (first_row + row), at, results + 8 * row, sums + 4 * row * head_dim, head_dim)
+        for row in range(rows):
+            out = word(o + O_OUT) + (first + row // per_kv) * word(o + O_OUT_STRIDE)
+            out += (kv_head * per_kv + row % per_kv) * head_dim * 4
+            finish(states + 8 * row, vectors + 4 * row * head_dim, out, head_dim)
+
+    return attend_whole
+
+
+def make_attend_span(partial_span):
+    """(o, tile, kv_head, table, span) for one way to compute partial results."""
+
+    @njit(types.void(*[types.intp] * 5), **INLINE)
+    def attend_span(o, tile, kv_head, table, span):
+        """One span of a tile: its partial results go to memory, for `combine`."""
+        work = stack_bytes(WORK_BYTES)
+        head_dim, per_kv, num_spans = word(o + O_DIM), word(o + O_PER_KV), word(word(o + O_SPANS))
+        sums, results = work + SCORE_BYTES, work + SCORE_BYTES + SUM_BYTES
+        first, count = load_i32(tile), load_i32(tile + 4)
+        last_position = load_i32(word(o + O_POSITIONS) + 4 * (first + count - 1))
+        cell_bytes = 4 * (head_dim + WIDTH)
+        num_heads = per_kv * word(o + O_KV_HEADS)
+        rows = count * per_kv
+        is_seen = span >= first_span(o, load_i32(word(o + O_POSITIONS) + 4 * first)) and span * SPAN <= last_position
+        if is_seen:
+            gather_queries(o, tile, kv_head, work)
         for first_row in range(0, rows, ROWS):
             size = min(ROWS, rows - first_row)
-            if load_i32(positions + 4 * (first + (first_row + size - 1) // per_kv)) < span * SPAN:
-                continue
-            partial_span(o, table, kv_head, size, first_row, span, work)
+            if is_seen:
+                partial_span(o, table, kv_head, size, first_row, span, work)
             for row in range(size):
-                if load_float(results + 8 * row + 4) > types.float32(0.0):
-                    at = vectors + 4 * (first_row + row) * head_dim
-                    fold(states + 8 * (first_row + row), at, results + 8 * row, sums + 4 * row * head_dim, head_dim)
-    for row in range(rows):
-        out = word(o + O_OUT) + (first + row // per_kv) * word(o + O_OUT_STRIDE)
-        out += (kv_head * per_kv + row % per_kv) * head_dim * 4
-        finish(states + 8 * row, vectors + 4 * row * head_dim, out, head_dim)
+                token, head = first + (first_row + row) // per_kv, kv_head * per_kv + (first_row + row) % per_kv
+                cell = word(o + O_PARTIAL) + ((token * num_heads + head) * num_spans + span) * cell_bytes
+                store_float(cell, load_float(results + 8 * row))
+                store_float(cell + 4, load_float(results + 8 * row + 4) if is_seen else types.float32(0.0))
+                for element in range(0, head_dim if is_seen else 0, WIDTH):
+                    store(cell + 4 * (WIDTH + element), load(sums + 4 * (row * head_dim + element)))
+
+    return attend_span
 
 
-@njit(types.void(*[types.intp] * 5), **INLINE)
-def attend_span(o, tile, kv_head, table, span):
-    """One span of a tile: its partial results go to memory, for `combine`."""
-    work = stack_bytes(WORK_BYTES)
-    head_dim, per_kv, num_spans = word(o + O_DIM), word(o + O_PER_KV), word(word(o + O_SPANS))
-    sums, results = work + SCORE_BYTES, work + SCORE_BYTES + SUM_BYTES
-    first, count = load_i32(tile), load_i32(tile + 4)
-    last_position = load_i32(word(o + O_POSITIONS) + 4 * (first + count - 1))
-    cell_bytes = 4 * (head_dim + WIDTH)
-    num_heads = per_kv * word(o + O_KV_HEADS)
-    rows = count * per_kv
-    is_seen = span >= first_span(o, load_i32(word(o + O_POSITIONS) + 4 * first)) and span * SPAN <= last_position
-    if is_seen:
-        gather_queries(o, tile, kv_head, work)
-    for first_row in range(0, rows, ROWS):
-        size = min(ROWS, rows - first_row)
-        if is_seen:
-            partial_span(o, table, kv_head, size, first_row, span, work)
-        for row in range(size):
-            token, head = first + (first_row + row) // per_kv, kv_head * per_kv + (first_row + row) % per_kv
-            cell = word(o + O_PARTIAL) + ((token * num_heads + head) * num_spans + span) * cell_bytes
-            store_float(cell, load_float(results + 8 * row))
-            store_float(cell + 4, load_float(results + 8 * row + 4) if is_seen else types.float32(0.0))
-            for element in range(0, head_dim if is_seen else 0, WIDTH):
-                store(cell + 4 * (WIDTH + element), load(sums + 4 * (row * head_dim + element)))
-
-
-def make_attend():
+def make_attend(cache_types: CacheTypes):
     """The kernel: chunk = (tile * KV heads + KV head) * spans + span (spans 1 and not split: a whole tile)."""
+
+    partial_span = make_partial_span(cache_types)
+    attend_whole, attend_span = make_attend_whole(partial_span), make_attend_span(partial_span)
 
     def attend(o, chunk):
         num_spans, num_kv_heads = word(word(o + O_SPANS)), word(o + O_KV_HEADS)

@@ -112,7 +112,9 @@ class CpuModel:
         self._fill_ropes(places)
         self._table = self._lay_out(plan, steps, addresses, workspace, places)
         self._prepare_views(plan, places)
-        self.kv_page_bytes = [kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in self.program.layers]
+        self.kv_page_bytes = [
+            self.limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in self.program.layers
+        ]
         self._caches = places.caches
 
     def _arena(self, size_bytes: int, purpose: str) -> Arena:
@@ -140,11 +142,14 @@ class CpuModel:
                 rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.program).items()
             },
             caches=tuple(
-                caches.take(self.limits.num_pages * kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim))
+                caches.take(
+                    self.limits.num_pages * self.limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim)
+                )
                 for layer in layers
             ),
             partial=workspace.take(partial_bytes(self.program)),
             table_row_bytes=4 * arrays.table_row,
+            cache_types=self.limits.cache_types,
         )
 
     def _fill_ropes(self, places: Places) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from kernels_cpu import kv_layout
 from kernels_cpu.activations import Precision, terms_for
 from kernels_cpu.isa import choose
+from kernels_cpu.kv_layout import PAGE_SIZE, CacheTypes
 from kernels_cpu.packed_formats import FLOAT_FORMATS, packed_bytes
 from kernels_cpu.plan import TensorLike
 from models.program import Attend, Embed, GatedProject, Normalize, Operation, Program, Project, SelectOutputs
@@ -58,7 +58,9 @@ class CpuCosts:
     layers: tuple[LayerCost, ...]
 
 
-def count_costs(program: Program, tensors: Mapping[str, TensorLike], isa: str, precision: Precision) -> CpuCosts:
+def count_costs(
+    program: Program, tensors: Mapping[str, TensorLike], isa: str, precision: Precision, cache_types: CacheTypes
+) -> CpuCosts:
     """The costs of `program` bound at an instruction-set level with a rounding of activations."""
     lanes = choose(isa).lanes
     tokens, outputs, embedding_bytes = RowCost(), RowCost(), 0
@@ -73,7 +75,9 @@ def count_costs(program: Program, tensors: Mapping[str, TensorLike], isa: str, p
                 outputs = outputs.plus(cost)
             else:
                 tokens = tokens.plus(cost)
-    return CpuCosts(tokens=tokens, outputs=outputs, embedding_bytes=embedding_bytes, layers=_layers(program))
+    return CpuCosts(
+        tokens=tokens, outputs=outputs, embedding_bytes=embedding_bytes, layers=_layers(program, cache_types)
+    )
 
 
 def _weight_costs(
@@ -107,11 +111,11 @@ def _product(tensor: TensorLike, lanes: int, terms: int) -> RowCost:
     )
 
 
-def _layers(program: Program) -> tuple[LayerCost, ...]:
+def _layers(program: Program, cache_types: CacheTypes) -> tuple[LayerCost, ...]:
     heads = {attend.layer_idx: attend.num_heads for attend in program.operations if isinstance(attend, Attend)}
     return tuple(
         LayerCost(
-            position_bytes=kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim) // kv_layout.PAGE_SIZE,
+            position_bytes=cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) // PAGE_SIZE,
             multiply_adds_per_position=2 * heads[layer_idx] * layer.head_dim,
             window=layer.window,
         )

@@ -7,6 +7,7 @@ slice (3 ms and more), and a thread that waits politely loses its own core.  The
 is not guessed: when runs show signs of a crowd, one thread less is tried for a few runs and kept if that is faster;
 later one more is tried.  The pauses between trials that changed nothing grow.
 """
+
 from __future__ import annotations
 
 from statistics import median

@@ -46,15 +46,16 @@ def fingerprint(isa: Isa) -> str:
 
 
 # Seconds of compiling, about: a family that shares inner functions compiles them once a process.
-FAMILY_COST_S = {"attention": 4.0, "row": 1.0}
-KERNEL_COST_S = {"product": 0.9, "product_floats": 0.5, "attention": 0.5, "executor": 0.4}
+SHARED = {"attend": "attention", "combine": "attention", "rotate": "row"}
+FAMILY_COST_S = {"attention": 3.0, "row": 1.0}
+KERNEL_COST_S = {"product": 0.9, "product_floats": 0.5, "attend": 1.5, "combine": 0.3, "executor": 0.4}
 
 
 def share_out(names: Sequence[str], workers: int) -> list[list[str]]:
     """Splits kernels among compiler processes: families that share code stay together, the longest jobs go first."""
     jobs: dict[str, list[str]] = {}
     for name in names:
-        family = name.split("-")[0]
+        family = SHARED.get(name.split("-")[0], name.split("-")[0])
         jobs.setdefault(family if family in FAMILY_COST_S else name, []).append(name)
 
     def cost(job: str) -> float:

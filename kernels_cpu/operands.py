@@ -93,5 +93,5 @@ PROBE_COMPUTE = Layout(("rounds", "out"))
 
 
 def probe_chains(lanes: int) -> int:
-    """Accumulators of a compute probe: more than latency times throughput, few enough for the registers of the level."""
+    """Accumulators of a compute probe: more than latency times throughput, few enough for the level's registers."""
     return 12 if lanes == 16 else 8

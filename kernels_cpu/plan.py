@@ -15,6 +15,7 @@ from kernels_cpu import kv_layout
 from kernels_cpu.activations import RECORDS, Precision, terms_for
 from kernels_cpu.arena import aligned
 from kernels_cpu.isa import Isa
+from kernels_cpu.kv_layout import SCALE_BLOCK, CacheTypes
 from kernels_cpu.packed_formats import BLOCK, FLOAT_FORMATS, PACKED_FORMATS, packed_bytes, padded_columns
 from kernels_cpu.table import STEP_BYTES
 from models.program import (
@@ -69,6 +70,7 @@ class CpuLimits:
     max_sequences: int
     context_size: int
     num_pages: int
+    cache_types: CacheTypes = CacheTypes.named("f16", "f16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +186,7 @@ def make_plan(
                     matrix = _add_matrix(plan, tensors, names, isa)
                     _want_records(wanted, matrix, x, terms_for(precision, is_coarse=not operation.sensitive))
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
-                _check_head(cache.head_dim, operation.layer_idx)
+                _check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
                 for name in (q_norm, k_norm):
                     if name is not None:
                         _add_vector(plan, tensors, name)
@@ -219,11 +221,16 @@ def _steps_of(operation: object) -> int:
             return 1
 
 
-def _check_head(head_dim: int, layer_idx: int) -> None:
+def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
     if head_dim % 16 or head_dim > MAX_HEAD_DIM:
         raise UnsupportedError(
             f"layer {layer_idx} has heads of {head_dim} values; "
             f"the CPU kernels take multiples of 16 up to {MAX_HEAD_DIM}"
+        )
+    if cache_types.has_scales and head_dim % SCALE_BLOCK:
+        raise UnsupportedError(
+            f"layer {layer_idx} has heads of {head_dim} values, which do not fill blocks of {SCALE_BLOCK}: "
+            "keep keys and values as f16 (-ctk f16 -ctv f16)"
         )
 
 
@@ -296,7 +303,7 @@ def vector_bytes(count: int) -> int:
 
 def kv_bytes(program: Program, limits: CpuLimits) -> int:
     """Bytes of the K and V pages of all layers."""
-    each = (kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in program.layers)
+    each = (limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in program.layers)
     return sum(aligned(limits.num_pages * size) for size in each)
 
 

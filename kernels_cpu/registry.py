@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.packed_formats import FLOAT_FORMATS
 
 Kernel = Callable[[int, int], None]
@@ -56,20 +57,22 @@ def _row(kind: str) -> Kernel:
     return makers[kind]()
 
 
-def _attention(kind: str) -> Kernel:
-    if kind == "rotate":
-        from kernels_cpu.rotate import make_rotate
+def _attend(k: str, v: str) -> Kernel:
+    from kernels_cpu.attention import make_attend
 
-        return make_rotate()
-    from kernels_cpu import attention
-
-    return {"attend": attention.make_attend, "combine": attention.make_combine}[kind]()
+    return make_attend(CacheTypes.named(k, v))
 
 
-def _probe(kind: str) -> Kernel:
-    from kernels_cpu import probe
+def _combine() -> Kernel:
+    from kernels_cpu.attention import make_combine
 
-    return {"read": probe.make_read, "multiply": probe.make_multiply, "add": probe.make_add}[kind]()
+    return make_combine()
+
+
+def _rotate(k: str, v: str) -> Kernel:
+    from kernels_cpu.rotate import make_rotate
+
+    return make_rotate(CacheTypes.named(k, v))
 
 
 def _executor(part: str) -> Kernel:
@@ -78,13 +81,21 @@ def _executor(part: str) -> Kernel:
     return {"run": executor.run, "work": executor.work}[part]
 
 
+def _probe(kind: str) -> Kernel:
+    from kernels_cpu import probe
+
+    return {"read": probe.make_read, "multiply": probe.make_multiply, "add": probe.make_add}[kind]()
+
+
 FAMILIES: dict[str, Callable[..., Kernel]] = {
     "product": _product,
     "product_floats": _product_floats,
     "pack": _pack,
     "embed": _embed,
     "row": _row,
-    "attention": _attention,
+    "attend": _attend,
+    "combine": _combine,
+    "rotate": _rotate,
     "executor": _executor,
     "probe": _probe,
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from numba import njit, types
 
-from kernels_cpu.kv_layout import GROUP, PAGE_SIZE
+from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SCALE_BLOCK, CacheTypes
+from kernels_cpu.kv_write import make_store_key, make_store_value, transform_head
 from kernels_cpu.operands import ROTATE
 from kernels_cpu.rows import INLINE, sum_of_squares
 from kernels_cpu.vectors import (
@@ -17,23 +18,13 @@ from kernels_cpu.vectors import (
     load,
     load_float,
     load_i32,
-    load_u16,
-    maximum,
-    minimum,
     scalar_fma,
     splat,
     square_root,
-    stack_bytes,
     store,
     store_float,
-    store_half,
-    store_u16,
     word,
 )  # fmt: skip
-
-MAX_HEAD_DIM = 512
-HALF_HEAD_BYTES = 2 * MAX_HEAD_DIM
-LARGEST_HALF = types.float32(65504.0)
 
 
 @njit(types.void(types.intp, types.intp, types.intp, types.float32), **INLINE)
@@ -59,26 +50,12 @@ def rotate_head(x, angles, dimensions, is_neighbours):
         store_float(at + distance, scalar_fma(a, sine, b * cosine))
 
 
-@njit(types.void(*[types.intp] * 5), **INLINE)
-def store_key_value(k, v, block, position, head_dim):
-    """Writes K and V of one position (counted in the page) of one head.
-
-    What a half cannot hold becomes the largest: an infinity or NaN would spoil rows that give its position no weight.
-    """
-    key = block + (position // GROUP * head_dim * GROUP + position % GROUP) * 2
-    value = block + (PAGE_SIZE + position) * head_dim * 2
-    halves = stack_bytes(HALF_HEAD_BYTES)
-    ceiling = splat(LARGEST_HALF)
-    floor = splat(-LARGEST_HALF)
-    for element in range(0, head_dim, WIDTH):
-        store_half(halves + 2 * element, maximum(minimum(load(k + 4 * element), ceiling), floor))
-        store_half(value + 2 * element, maximum(minimum(load(v + 4 * element), ceiling), floor))
-    for element in range(head_dim):
-        store_u16(key + element * 2 * GROUP, load_u16(halves + 2 * element))
-
-
-def make_rotate():
+def make_rotate(cache_types: CacheTypes):
     """The kernel (operands, token * KV heads + KV head)."""
+    store_key, store_value = make_store_key(cache_types.k), make_store_value(cache_types.v)
+    is_transformed = cache_types.k.is_rotated
+    key_bits, key_scale_bytes = cache_types.k.bits, 2 if cache_types.k.has_scales else 0
+    value_bits, value_scale_bytes = cache_types.v.bits, 2 if cache_types.v.has_scales else 0
     offsets = {name: ROTATE.offset(name) for name in ROTATE.names}
     o_q, o_q_stride, o_k, o_k_stride, o_v, o_v_stride = (
         offsets[n] for n in ("q", "q_stride", "k", "k_stride", "v", "v_stride")
@@ -108,9 +85,16 @@ def make_rotate():
                 normalize_head(x, weight, head_dim, epsilon)
             if angles != 0:
                 rotate_head(x, turn, dimensions, is_neighbours)
+            if is_transformed:
+                transform_head(x, head_dim)
         table = word(o + o_tables) + load_i32(word(o + o_slots) + 4 * token) * word(o + o_table_stride)
         page = load_i32(table + position // PAGE_SIZE * 4)
         block = word(o + o_cache) + page * word(o + o_page_bytes) + kv_head * word(o + o_head_bytes)
-        store_key_value(k, v, block, position % PAGE_SIZE, head_dim)
+        scales = head_dim // SCALE_BLOCK
+        key_bytes = head_dim * key_bits // 8 + scales * key_scale_bytes
+        value_bytes = head_dim * value_bits // 8 + scales * value_scale_bytes
+        place = position % PAGE_SIZE
+        store_key(k, block + place // GROUP * GROUP * key_bytes, place % GROUP, head_dim)
+        store_value(v, block + PAGE_SIZE * key_bytes + place * value_bytes, 0, head_dim)
 
     return rotate

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernels_cpu import kv_layout, operands
+from kernels_cpu import operands
 from kernels_cpu.activations import Precision, terms_for
+from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.operands import Layout, float_word
 from kernels_cpu.plan import Area, Matrix, Plan, up_buffer
 from models.program import (
@@ -60,6 +61,12 @@ class Places:
     caches: tuple[int, ...]
     partial: int
     table_row_bytes: int
+    cache_types: CacheTypes
+
+    @property
+    def cache_names(self) -> str:
+        """What follows a kernel's family where it depends on the cache's types."""
+        return f"{self.cache_types.k.name}-{self.cache_types.v.name}"
 
 
 HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "combine_tokens")
@@ -226,8 +233,8 @@ class StepMaker:
         layer = self.program.layers[layer_idx]
         return {
             "cache": self.places.caches[layer_idx],
-            "page_bytes": kv_layout.page_bytes(layer.num_kv_heads, layer.head_dim),
-            "head_bytes": kv_layout.head_bytes(layer.head_dim),
+            "page_bytes": self.places.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim),
+            "head_bytes": self.places.cache_types.head_bytes(layer.head_dim),
             "page_tables": self.places.batch["page_tables"],
             "table_stride": self.places.table_row_bytes,
             "positions": self.places.batch["positions"],
@@ -252,7 +259,7 @@ class StepMaker:
             "slots": self.places.batch["slots"],
         }
         return Step(
-            kernel="attention-rotate",
+            kernel=f"rotate-{self.places.cache_names}",
             layout=operands.ROTATE,
             values=values,
             fixed=cache.num_kv_heads,
@@ -273,7 +280,10 @@ class StepMaker:
             "spans": self._word("spans"),
             "partial": self.places.partial,
         }
-        for kernel, count in (("attention-attend", "attend_pieces"), ("attention-combine", "combine_tokens")):
+        for kernel, count in (
+            (f"attend-{self.places.cache_names}", "attend_pieces"),
+            ("combine", "combine_tokens"),
+        ):
             yield Step(
                 kernel=kernel, layout=operands.ATTEND, values=values, fixed=cache.num_kv_heads, count=count, per_chunk=1
             )

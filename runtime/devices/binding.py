@@ -19,7 +19,7 @@ from models.transfers import size_text
 PAGE_SIZE = 64
 
 Activations = Literal["fast", "balanced", "exact"]
-CacheType = Literal["f16"]
+CacheType = Literal["f16", "q8_0", "q4_0"]
 
 
 @dataclass(frozen=True, kw_only=True)

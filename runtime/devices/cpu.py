@@ -19,6 +19,7 @@ from kernels_cpu.binding import bill as bill_cpu
 from kernels_cpu.binding import bind as bind_cpu
 from kernels_cpu.isa import IsaError
 from kernels_cpu.kernel_cache import KernelError
+from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.plan import CpuBill, CpuLimits, UnsupportedError
 from runtime.devices.binding import Batch, DeviceMemory, DeviceOptions, Limits
 from runtime.errors import Cancelled, DeviceError
@@ -78,7 +79,8 @@ def bind(program: Program, file: ModelFile, options: DeviceOptions, progress: Pr
 
 
 def _limits(options: DeviceOptions) -> CpuLimits:
-    return CpuLimits(**asdict(options.limits))
+    cache_types = CacheTypes.named(options.cache_type_k, options.cache_type_v)
+    return CpuLimits(**asdict(options.limits), cache_types=cache_types)
 
 
 def _memory(bill: CpuBill) -> DeviceMemory:

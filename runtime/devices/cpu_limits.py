@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernels_cpu.costs import count_costs as count_cpu_costs
 from kernels_cpu.isa import choose
+from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.limits import LimitsProbe as CpuLimitsProbe
 from runtime.devices.binding import DeviceOptions
 from runtime.devices.costs import LayerCost, LimitsProbe, MachineLimits, RowCost, StepCosts
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 def count_costs(program: Program, file: ModelFile, options: DeviceOptions) -> StepCosts:
     """The costs of a program bound with these options."""
     with device_errors():
-        costs = count_cpu_costs(program, file.tensors, options.isa, options.activations)
+        cache_types = CacheTypes.named(options.cache_type_k, options.cache_type_v)
+        costs = count_cpu_costs(program, file.tensors, options.isa, options.activations, cache_types)
     return StepCosts(
         tokens=RowCost(**asdict(costs.tokens)),
         outputs=RowCost(**asdict(costs.outputs)),
