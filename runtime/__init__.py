@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from models.chat_template import Message
     from models.errors import ModelError
+    from runtime.constraints import OutputConstraint
     from runtime.devices.binding import DeviceMemory
     from runtime.engine import Engine, EngineDescription
     from runtime.errors import (
         CapacityError,
+        ConstraintError,
         ContextError,
         DeviceError,
         EngineClosedError,
         EngineError,
+        NoTokenLeftError,
         NumericError,
         OptionError,
     )
@@ -35,6 +38,7 @@ __all__ = [
     "CapacityError",
     "Chunk",
     "Completion",
+    "ConstraintError",
     "ContextError",
     "DeviceError",
     "DeviceMemory",
@@ -50,8 +54,10 @@ __all__ = [
     "MemoryBill",
     "Message",
     "ModelError",
+    "NoTokenLeftError",
     "NumericError",
     "OptionError",
+    "OutputConstraint",
     "Prompt",
     "SamplingOptions",
     "Segment",
@@ -63,14 +69,17 @@ __all__ = [
 _MODULES = {
     "models.chat_template": ("Message",),
     "models.errors": ("ModelError",),
+    "runtime.constraints": ("OutputConstraint",),
     "runtime.devices.binding": ("DeviceMemory",),
     "runtime.engine": ("Engine", "EngineDescription"),
     "runtime.errors": (
         "CapacityError",
+        "ConstraintError",
         "ContextError",
         "DeviceError",
         "EngineClosedError",
         "EngineError",
+        "NoTokenLeftError",
         "NumericError",
         "OptionError",
     ),

@@ -6,14 +6,15 @@ pages, devices or threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from runtime.candidates import best_logprobs
 from runtime.generation import Chunk, Completion, FinishReason, Generation, Logprobs
+from runtime.grammar_mask import GrammarMask
 from runtime.options import GenerateOptions
-from runtime.sampling import Sampler
+from runtime.sampling import Mask, Sampler
 from runtime.sequence import TokenSequence
 from runtime.text_stream import TextStream
 from runtime.timings import Clock
@@ -24,7 +25,8 @@ TokenBytes = Callable[[int], bytes]
 class Answer:
     """One generation: its sequence, sampler, text and clock.
 
-    end_ids: tokens that end an answer.  context_size: positions a sequence may have.
+    end_ids: tokens that end an answer.  context_size: positions a sequence may have.  masks: what its tokens may not
+    be; grammar: what its whole text must look like.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Answer:
         end_ids: frozenset[int],
         context_size: int,
         token_bytes: TokenBytes,
+        masks: Sequence[Mask] = (),
+        grammar: GrammarMask | None = None,
     ) -> None:
         num_prompt = len(generation.prompt_ids)
         self.generation = generation
@@ -46,9 +50,11 @@ class Answer:
             may_reuse=options.reuse_prefix,
         )
         self._options = options
-        self._end_ids = frozenset() if options.ignore_end else end_ids
+        self._end_ids = frozenset() if options.ignore_end and grammar is None else end_ids
+        self._grammar = grammar
         self._token_bytes = token_bytes
-        self._sampler = Sampler(options.sampling, seed=generation.seed)
+        all_masks = masks if grammar is None else (*masks, grammar)
+        self._sampler = Sampler(options.sampling, seed=generation.seed, masks=all_masks, token_bytes=token_bytes)
         self._stream = TextStream(options.stop)
         limit = num_prompt + options.max_tokens if options.max_tokens is not None else context_size + 1
         # The last token needs no position: nothing is computed after it.
@@ -121,8 +127,12 @@ class Answer:
             text, reason = "", "stop"
         else:
             text = self._stream.push(self._token_bytes(token_id))
-            reason = "stop" if self._stream.stop_text is not None else None
+            reason = "stop" if self._stream.stop_text is not None or self._is_whole() else None
             if reason is None and len(ids) >= self._max_length:
                 reason = self._limit_reason
         self.generation.publish(Chunk(text=text, token_ids=(token_id,), logprobs=logprobs))
         return reason
+
+    def _is_whole(self) -> bool:
+        """Whether the grammar lets nothing follow."""
+        return self._grammar is not None and self._grammar.is_whole(self.sequence.ids)

@@ -19,23 +19,27 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from models.chat_template import ChatTemplate, load_chat_template
 from models.gguf_file import ModelFile, open_model_file
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.answer import Answer
+from runtime.constraints import ConstraintCompiler
 from runtime.devices import cpu
 from runtime.devices.binding import Binding, DeviceMemory
-from runtime.errors import ContextError
+from runtime.errors import ContextError, OptionError
 from runtime.generation import Generation
+from runtime.grammar_mask import GrammarMask
 from runtime.loop import EngineLoop
 from runtime.machine import read_machine
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.placement import Placement, place
 from runtime.prompts import EncodedPrompt, Prompt, PromptEncoder
 from runtime.random_numbers import new_seed
+from runtime.sampling import Mask
+from runtime.token_texts import BannedStrings, TokenTexts
 
 LoadProgress = Callable[[str, int, int], None]
 
@@ -77,6 +81,8 @@ class Engine:
         self._memory = binding.memory
         num_tokens = min(vocabulary.size, binding.vocab_size)
         self._encoder = PromptEncoder(vocabulary, chat_template, num_tokens=num_tokens)
+        self._texts = TokenTexts(vocabulary.token_bytes, num_tokens=num_tokens)
+        self._constraints = ConstraintCompiler(self._texts, self._encode_words)
         self._loop = EngineLoop(binding, num_tokens=num_tokens)
         self._finalizer = weakref.finalize(self, _close, self._loop, chat_template)
 
@@ -127,12 +133,18 @@ class Engine:
 
         prompt: text (through the chat template, unless options.raw), messages, or token ids as they are.
         Raises at once: OptionError for what is no prompt, ContextError for one that is longer than the window,
-        TemplateError for messages that the model's template refuses, EngineClosedError after close().
+        TemplateError for messages that the model's template refuses, ConstraintError for a schema or grammar that can't
+        be honoured, EngineClosedError after close().
         """
         options = options or GenerateOptions()
+        if options.constraint is not None and options.enable_thinking is None:
+            options = replace(
+                options, enable_thinking=False
+            )  # the answer is held to its grammar from the first token on
         encoded = self.encode(prompt, options)
         if len(encoded.ids) > self.context_size:
             raise ContextError(prompt_tokens=len(encoded.ids), context_size=self.context_size)
+        masks, grammar = self._masks(encoded, options)
         seed = options.sampling.seed
         loop = self._loop
         generation = Generation(
@@ -149,9 +161,28 @@ class Engine:
             end_ids=encoded.end_ids,
             context_size=self.context_size,
             token_bytes=self.vocabulary.token_bytes,
+            masks=masks,
+            grammar=grammar,
         )
         loop.submit(answer)
         return generation
+
+    def _masks(self, encoded: EncodedPrompt, options: GenerateOptions) -> tuple[list[Mask], GrammarMask | None]:
+        """What the tokens of an answer may not be."""
+        num_prompt = len(encoded.ids)
+        wrong = next((pair for pair in options.sampling.logit_bias if pair[0] >= self._texts.num_tokens), None)
+        if wrong is not None:
+            expected = f"token ids from 0 to {self._texts.num_tokens - 1}"
+            raise OptionError(option="logit_bias", flag="--logit-bias", value=wrong[0], expected=expected)
+        masks: list[Mask] = []
+        if banned := options.sampling.banned_strings:
+            masks.append(BannedStrings(banned, self._texts, num_prompt=num_prompt))
+        if options.constraint is None:
+            return masks, None
+        return masks, self._constraints.mask(options.constraint, num_prompt=num_prompt, end_ids=encoded.end_ids)
+
+    def _encode_words(self, text: bytes) -> list[int]:
+        return self.vocabulary.encode(text, add_special=False, parse_special=False)
 
     def close(self) -> None:
         """Cancels what is going on and gives everything back.  May be called twice."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from runtime.constraints import OutputConstraint
 from runtime.devices.binding import Activations, CacheType
 from runtime.errors import OptionError
 from runtime.sampling import SamplingOptions
@@ -73,6 +74,7 @@ class GenerateOptions:
     """How one answer is made.  Refuses values that make no sense with OptionError.
 
     max_tokens: None: until the context window is full.  stop: texts that end the answer, which ends before them.
+    constraint: what the whole answer must look like; it ends with it, or says that it was cut ("length", "context").
     logprobs, prompt_logprobs: how many of the best tokens to report for each position (0: none); the latter computes
     the whole prompt anew.  raw: a text prompt is taken as it is, without the chat template.
     add_bos: None: as the vocabulary says; for raw text.  parse_special: whether `<|im_end|>` and the like in a prompt's
@@ -84,6 +86,7 @@ class GenerateOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    constraint: OutputConstraint | None = None
     logprobs: int = 0
     prompt_logprobs: int = 0
     raw: bool = False
@@ -102,4 +105,7 @@ class GenerateOptions:
         is_valid = isinstance(self.stop, tuple) and all(isinstance(text, str) and text for text in self.stop)
         if not is_valid or len(self.stop) > MAX_STOPS:
             expected = f"a tuple of up to {MAX_STOPS} texts that are not empty"
+            raise OptionError(option="stop", flag="--stop", value=self.stop, expected=expected)
+        if self.stop and self.constraint is not None:
+            expected = "none beside a schema or grammar, which says itself where the answer ends"
             raise OptionError(option="stop", flag="--stop", value=self.stop, expected=expected)

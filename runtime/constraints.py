@@ -1,0 +1,257 @@
+"""What the whole text of an answer must look like: a JSON schema, any JSON object, an expression, a grammar.
+
+Owns the kinds, their compiling, and the place of a fault in what was asked for.  Does not know samplers or sequences
+(grammar_mask.py).  The grammars themselves are llguidance's, imported when the first one is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from runtime.errors import ConstraintError, OptionError
+from runtime.grammar_mask import GrammarMask
+from runtime.token_texts import TokenTexts
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar"]
+
+_FLAGS = {
+    "json_schema": "--json-schema",
+    "json_object": "--json-object",
+    "regex": "--regex",
+    "grammar": "--grammar",
+}
+_NAMES = {
+    "json_schema": "The JSON schema",
+    "json_object": "The JSON object",
+    "regex": "The regular expression",
+    "grammar": "The grammar",
+}
+# Between two parts of a JSON text: nothing, one blank, or a line end with an indentation.  Without a limit, a model may
+# write blanks until its answer is full.
+_BLANKS = r"\x20|\n[\x20\t]{0,40}"
+_MAX_CACHED = 64
+_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames")
+_SHARED = ("$defs", "definitions", "$schema")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputConstraint:
+    """text: the schema as JSON, the regular expression, or the grammar (GBNF, or Lark as llguidance has it)."""
+
+    kind: ConstraintKind
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(ConstraintKind):
+            expected = f"one of {', '.join(get_args(ConstraintKind))}"
+            raise OptionError(option="constraint", flag=None, value=self.kind, expected=expected)
+        if not isinstance(self.text, str) or bool(self.text) == (self.kind == "json_object"):
+            expected = "no text" if self.kind == "json_object" else "a text that is not empty"
+            raise OptionError(option="constraint", flag=_FLAGS[self.kind], value=self.text, expected=expected)
+
+
+class ConstraintCompiler:
+    """Compiles constraints for one vocabulary; any thread may ask."""
+
+    def __init__(self, texts: TokenTexts, encode: Callable[[bytes], list[int]]) -> None:
+        self._texts = texts
+        self._encode = encode
+        self._tokenizer: LLTokenizer | None = None
+        self._compiled: OrderedDict[OutputConstraint, LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def mask(self, constraint: OutputConstraint, *, num_prompt: int, end_ids: frozenset[int]) -> GrammarMask:
+        """A mask for one answer.  Raises ConstraintError for what can't be honoured, naming the place."""
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = _make_tokenizer(self._texts, self._encode)
+            matcher = self._compiled.pop(constraint, None)
+            if matcher is None:
+                matcher = compile_constraint(constraint, self._tokenizer)
+            self._compiled[constraint] = matcher
+            if len(self._compiled) > _MAX_CACHED:
+                self._compiled.popitem(last=False)
+            own = matcher.deep_copy()
+        return GrammarMask(own, num_prompt=num_prompt, end_ids=end_ids, num_tokens=self._texts.num_tokens)
+
+
+def compile_constraint(constraint: OutputConstraint, tokenizer: LLTokenizer) -> LLMatcher:
+    """A matcher at its beginning.  Raises ConstraintError."""
+    from llguidance import LLMatcher
+
+    match constraint.kind:
+        case "json_schema":
+            return _compile_schema(constraint.text, tokenizer)
+        case "json_object":
+            return _compile_schema('{"type": "object"}', tokenizer)
+        case "regex":
+            return _compile_expression(constraint.text, tokenizer)
+        case "grammar":
+            grammar = LLMatcher.grammar_from_lark(_lark(constraint.text))
+    return _matcher(constraint.kind, grammar, tokenizer)
+
+
+def _compile_expression(text: str, tokenizer: LLTokenizer) -> LLMatcher:
+    r"""The expression with \d, \w and \s for ASCII alone: what all kinds of regular expressions agree on."""
+    from llguidance import LLMatcher, regex_to_lark
+
+    _matcher("regex", LLMatcher.grammar_from_regex(text), tokenizer)  # its messages point into the text as it is
+    return _matcher("regex", LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(text, 'dws')}/"), tokenizer)
+
+
+def _matcher(kind: ConstraintKind, grammar: str, tokenizer: LLTokenizer) -> LLMatcher:
+    from llguidance import LLMatcher
+
+    matcher = LLMatcher(tokenizer, grammar, log_level=0)
+    if matcher.is_error():
+        fault, place = _fault_of_grammar(matcher.get_error(), kind)
+        raise _refused(kind, fault, place)
+    return matcher
+
+
+def _make_tokenizer(texts: TokenTexts, encode: Callable[[bytes], list[int]]) -> LLTokenizer:
+    """The vocabulary as llguidance wants it: control tokens marked, and one token more that stands for the end."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    class Words:
+        eos_token_id = texts.num_tokens
+        bos_token_id = None
+        tokens = [
+            *(texts.token_bytes(token_id) or b"\xff<token %d>" % token_id for token_id in range(texts.num_tokens)),
+            b"\xff<end>",
+        ]
+        special_token_ids = [texts.num_tokens]
+
+        def __call__(self, text: bytes) -> list[int]:
+            return encode(text)
+
+    return LLTokenizer(TokenizerWrapper(Words()))
+
+
+def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        place = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        fault = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise _refused("json_schema", f"it is no JSON: {fault}", place) from error
+    if not isinstance(schema, dict):
+        raise _refused("json_schema", f"it is {_short(schema)}; expected an object", "")
+    matcher = _schema_matcher(schema, tokenizer)
+    if not matcher.is_error():
+        return matcher
+    fault = _first_line(matcher.get_error())
+
+    def fails(part: object) -> bool:
+        if not isinstance(part, dict):
+            return False
+        shared = {key: schema[key] for key in _SHARED if key in schema and key not in part}
+        return _first_line(_schema_matcher({**part, **shared}, tokenizer).get_error()) == fault
+
+    place = "#" + "".join(f"/{_pointer(key)}" for key in _deepest(schema, fails))
+    raise _refused("json_schema", fault, place)
+
+
+def _schema_matcher(schema: dict[str, Any], tokenizer: LLTokenizer) -> LLMatcher:
+    from llguidance import LLMatcher
+
+    # Overrides beat what a schema's own "x-guidance" asks for: nothing may be ignored.
+    grammar = LLMatcher.grammar_from_json_schema(
+        schema,
+        overrides={
+            "whitespace_pattern": _BLANKS,
+            "whitespace_flexible": True,
+            "lenient": False,
+            "coerce_one_of": False,
+            "item_separator": ",",
+            "key_separator": ":",
+        },
+    )
+    return LLMatcher(tokenizer, grammar, log_level=0)
+
+
+def _deepest(schema: dict[str, Any], fails: Callable[[object], bool]) -> list[str]:
+    """The way to the smallest part of a schema that fails alone."""
+    for way, part in _parts(schema):
+        if fails(part):
+            return [*way, *_deepest(part, fails)]
+    return []
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+    """The schemas right inside a schema, and the keys that lead there."""
+    for key in _MAPS_OF_SCHEMAS:
+        if isinstance(value := schema.get(key), dict):
+            yield from (([key, name], part) for name, part in value.items())
+    for key in _LISTS_OF_SCHEMAS:
+        if isinstance(value := schema.get(key), list):
+            yield from (([key, str(index)], part) for index, part in enumerate(value))
+    for key in _SCHEMAS:
+        if isinstance(value := schema.get(key), dict):
+            yield [key], value
+
+
+def _pointer(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _lark(text: str) -> str:
+    """A grammar as Lark; GBNF is translated."""
+    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+
+    if "::=" not in text:
+        return text
+    try:
+        return gbnf_to_lark(text)
+    except GbnfToLarkError as error:
+        line = text.count("\n", 0, error.pos.pos) + 1
+        column = error.pos.pos - (text.rfind("\n", 0, error.pos.pos) + 1) + 1
+        fault = str(error).split(" at line ")[0]
+        raise _refused("grammar", fault, f"line {line}, column {column}") from error
+    except Exception as error:  # the translator is strict about little: whatever it trips over is the grammar's
+        raise _refused("grammar", str(error) or type(error).__name__, "") from error
+
+
+def _fault_of_grammar(message: str, kind: ConstraintKind) -> tuple[str, str]:
+    """(fault, place) of llguidance's message, which begins `at LINE(COLUMN): ` where it knows one."""
+    head, colon, rest = message.partition(": ")
+    if not (colon and head.startswith("at ") and "(" in head):
+        return _first_line(message), ""
+    line, _, column = head.removeprefix("at ").rstrip(")").partition("(")
+    lines = [part.strip() for part in rest.splitlines() if part.strip()]
+    errors = [part.removeprefix("error: ") for part in lines if part.startswith("error: ")]
+    fault = errors[0] if errors else lines[0]
+    if kind == "regex":  # one line, shifted by what llguidance put before it
+        carets = [part for part in rest.splitlines() if part.strip() and not part.strip(" ^")]
+        return fault, f"character {carets[0].index('^') - 4 + 1}" if errors and carets else ""
+    return fault, f"line {line}, column {column}"
+
+
+def _first_line(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[0].rstrip(".")
+
+
+def _refused(kind: ConstraintKind, fault: str, place: str) -> ConstraintError:
+    where = f" at {place}" if place else ""
+    return ConstraintError(
+        f"{_NAMES[kind]} ({_FLAGS[kind]}) can't be honoured{where}: {fault}. "
+        f"Change that place, or leave it out and check the answer yourself.",
+        place=place,
+    )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

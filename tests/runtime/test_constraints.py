@@ -1,0 +1,249 @@
+"""Answers held to a schema, an expression or a grammar, by tiny models that know nothing: what ends is always valid."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import write_tiny_model
+
+from runtime.constraints import ConstraintCompiler, ConstraintKind, OutputConstraint
+from runtime.engine import Engine
+from runtime.errors import ConstraintError, NoTokenLeftError, OptionError
+from runtime.generation import Completion
+from runtime.options import EngineOptions, GenerateOptions
+from runtime.sampling import SamplingOptions
+from runtime.token_texts import TokenTexts
+
+NUM_TOKENS = 600
+
+
+@pytest.fixture(scope="module", params=["byte_pair", "sentence_pieces"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    path = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf", vocabulary=request.param)
+    options = EngineOptions(max_sequences=4, threads=1, batch_size=64, context_size=1024)
+    with Engine.load(path, options) as engine:
+        yield engine
+
+
+def held(kind: ConstraintKind, text: str = "", *, seed: int = 1, max_tokens: int = NUM_TOKENS) -> GenerateOptions:
+    return GenerateOptions(
+        constraint=OutputConstraint(kind=kind, text=text),
+        sampling=SamplingOptions(seed=seed, temperature=1.2, top_k=0, top_p=1, min_p=0),
+        max_tokens=max_tokens,
+        raw=True,
+    )
+
+
+def answer(engine: Engine, options: GenerateOptions) -> Completion:
+    return engine.generate("x", options).result
+
+
+names = st.sampled_from(["a", "name", "ключ", 'q"t', "x y", "a/b"])
+leaves = st.one_of(
+    st.builds(
+        lambda low, size: {"type": "integer", "minimum": low, "maximum": low + size},
+        st.integers(-2000, 2000),
+        st.integers(0, 5000),
+    ),
+    st.builds(
+        lambda low, size: {"type": "string", "minLength": low, "maxLength": low + size},
+        st.integers(0, 3),
+        st.integers(0, 8),
+    ),
+    st.sampled_from(
+        [
+            {"type": "boolean"},
+            {"type": "null"},
+            {"type": ["boolean", "null"]},
+            {"type": "string", "pattern": r"^\d{2,4}-\w{1,5}$"},
+            {"type": "string", "pattern": r"^[^\"\\]{0,3}\s\"\\/é\.$"},
+            {"type": "string", "pattern": r"\d\s\.", "maxLength": 12},
+            {"type": "string", "format": "date"},
+            {"type": "integer", "multipleOf": 7, "minimum": 0, "maximum": 700},
+            {"$ref": "#/$defs/shared"},
+        ]
+    ),
+    st.builds(
+        lambda values: {"enum": values},
+        st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)), min_size=1, max_size=4),
+    ),
+    st.builds(lambda text: {"const": text}, st.text(max_size=6)),
+)
+
+
+def _object(parts: dict[str, Any], required: list[bool]) -> dict[str, Any]:
+    chosen = [name for name, is_required in zip(parts, required, strict=False) if is_required]
+    return {"type": "object", "properties": parts, "required": chosen, "additionalProperties": False}
+
+
+def _containers(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.builds(_object, st.dictionaries(names, parts, min_size=1, max_size=3), st.lists(st.booleans(), min_size=3)),
+        st.builds(
+            lambda part, low, size: {"type": "array", "items": part, "minItems": low, "maxItems": low + size},
+            parts,
+            st.integers(0, 2),
+            st.integers(0, 2),
+        ),
+        st.builds(lambda options: {"anyOf": options}, st.lists(parts, min_size=1, max_size=3)),
+    )
+
+
+schemas = st.recursive(leaves, _containers, max_leaves=6)
+SHARED = {"$defs": {"shared": {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}}}
+SHARED["$defs"]["shared"]["additionalProperties"] = False
+
+
+@settings(max_examples=60)
+@given(schema=schemas, seed=st.integers(0, 2**32))
+def test_what_ends_parses_and_validates(engine: Engine, schema: dict[str, Any], seed: int) -> None:
+    schema = {**schema, **SHARED}
+    result = answer(engine, held("json_schema", json.dumps(schema), seed=seed))
+    assert result.finish_reason == "stop"
+    jsonschema.validate(json.loads(result.text), schema, cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_json_object_parses(engine: Engine, seed: int) -> None:
+    result = answer(engine, held("json_object", seed=seed, max_tokens=900))
+    if result.finish_reason == "stop":
+        assert isinstance(json.loads(result.text), dict)
+    else:
+        assert result.finish_reason in ("length", "context")
+        with pytest.raises(ValueError, match=r".*"):
+            json.loads(result.text)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\d{3}-\w{2,4}\s[a-f]{2}", "^(yes|no)$", r"\\\"\.{2}[^a-z\n]{1,3}", "(ab){2}c?", "é[à-ü]{2}"]
+)
+def test_the_whole_answer_matches_an_expression(engine: Engine, pattern: str) -> None:
+    for seed in range(5):
+        result = answer(engine, held("regex", pattern, seed=seed))
+        assert result.finish_reason == "stop"
+        assert re.fullmatch(pattern, result.text)
+
+
+GBNF = 'root ::= "yes" | "no" (" " word)+ "."\nword ::= [a-c] [0-9]{2} # two digits\n'
+LARK = 'start: "yes" | "no" (" " word)~1..3 "."\nword: /[a-c][0-9]{2}/\n'
+
+
+@pytest.mark.parametrize(("text", "pattern"), [(GBNF, r"yes|no( [a-c]\d\d)+\."), (LARK, r"yes|no( [a-c]\d\d){1,3}\.")])
+def test_an_answer_follows_a_grammar(engine: Engine, text: str, pattern: str) -> None:
+    for seed in range(6):
+        result = answer(engine, held("grammar", text, seed=seed))
+        assert result.finish_reason == "stop" and re.fullmatch(pattern, result.text)
+
+
+def test_an_answer_that_is_cut_says_so(engine: Engine) -> None:
+    result = answer(engine, held("regex", "[ab]{30}c", max_tokens=5))
+    assert result.finish_reason == "length" and len(result.ids) == 5
+    assert re.fullmatch("[ab]{5,}", result.text)
+
+
+def test_the_end_of_a_grammar_is_the_end_even_where_end_tokens_are_ignored(engine: Engine) -> None:
+    for pattern in ("abc", "abc|abcd?"):
+        result = answer(engine, replace(held("regex", pattern), ignore_end=True))
+        assert result.finish_reason == "stop" and result.text.startswith("abc")
+
+
+def test_greedy_answers_are_held_too(engine: Engine) -> None:
+    options = replace(held("json_schema", '{"type": "integer", "maximum": 9, "minimum": 0}'))
+    options = replace(options, sampling=SamplingOptions(temperature=0, repeat_penalty=1.2))
+    assert 0 <= json.loads(answer(engine, options).text) <= 9
+
+
+def test_a_batch_gives_what_each_gets_alone(engine: Engine) -> None:
+    schema = json.dumps({"type": "array", "items": {"enum": ["one", 2, None, "four"]}, "maxItems": 5})
+    many = [held("json_schema", schema, seed=1), held("regex", "[a-z]{9}"), held("grammar", GBNF), held("json_object")]
+    alone = [answer(engine, options).ids for options in many]
+    together = [generation.result.ids for generation in [engine.generate("x", options) for options in many]]
+    assert together == alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "place", "fault"),
+    [
+        ("json_schema", '{"a":', "line 1, column 6", "no JSON"),
+        ("json_schema", "[1]", "", "expected an object"),
+        ("json_schema", '{"type": "strin"}', "#", "strin"),
+        (
+            "json_schema",
+            '{"properties": {"x": {"items": {"type": "string", "format": "zzz"}}}}',
+            "#/properties/x/items",
+            "zzz",
+        ),
+        ("json_schema", '{"properties": {"a/b": {"anyOf": [{}, {"not": {}}]}}}', "#/properties/a~1b/anyOf/1", "not"),
+        ("json_schema", '{"items": {"type": "array", "uniqueItems": true}}', "#/items", "uniqueItems"),
+        ("json_schema", '{"$ref": "#/$defs/q", "$defs": {"q": {"pattern": "(?=a)b"}}}', "#/$defs/q", "look-around"),
+        ("json_schema", '{"properties": {"x": {"$ref": "#/$defs/none"}}}', "#/properties/x", "none"),
+        ("json_schema", '{"type": "integer", "minimum": 5, "maximum": 4}', "#", "minimum"),
+        ("json_schema", '{"not": {}, "x-guidance": {"lenient": true}}', "#", "not"),
+        ("regex", "ab[cd", "character 3", "unclosed character class"),
+        ("regex", "a(?=b)", "character 2", "look-around"),
+        ("grammar", 'root ::= "a" item\n', "", "item"),
+        ("grammar", 'root ::= "a"\nroot2 ::= ("b"\n', "line 3, column 1", "Expected"),
+        ("grammar", 'start: "a" | c\n', "line 1, column 8", "unknown name"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_before_the_first_token(
+    engine: Engine, kind: ConstraintKind, text: str, place: str, fault: str
+) -> None:
+    with pytest.raises(ConstraintError) as caught:
+        engine.generate("x", held(kind, text))
+    assert caught.value.place == place
+    assert fault in str(caught.value) and place in str(caught.value)
+    assert f"--{kind.replace('_', '-')}" in str(caught.value)
+
+
+def test_options_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(OptionError, match="--stop"):
+        replace(held("json_object"), stop=("}",))
+    with pytest.raises(OptionError, match="--regex"):
+        OutputConstraint(kind="regex", text="")
+    with pytest.raises(OptionError, match="--json-object"):
+        OutputConstraint(kind="json_object", text="{}")
+
+
+def test_when_nothing_is_left_the_answer_fails_in_one_sentence(engine: Engine) -> None:
+    options = held("regex", "sorry")
+    options = replace(options, sampling=replace(options.sampling, banned_strings=("orr",)))
+    with pytest.raises(NoTokenLeftError, match="forbid"):
+        _ = answer(engine, options)
+    assert answer(engine, held("regex", "sorry")).text == "sorry", "the next answer is none the worse"
+
+
+TEXTS = TokenTexts(lambda token_id: b"" if token_id in (0, 1) else bytes([token_id]), num_tokens=128)
+COMPILER = ConstraintCompiler(TEXTS, list)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2**16)), min_size=1, max_size=12))
+def test_a_mask_follows_an_answer_forwards_and_back(moves: list[tuple[int, int]]) -> None:
+    constraint = OutputConstraint(kind="regex", text="(ab|c)*d?[0-3]{0,4}")
+
+    def allowed(mask: Any, history: list[int]) -> list[int]:
+        row = np.zeros(128, dtype=np.float32)
+        mask.apply(row, history)
+        return np.flatnonzero(row == 0).tolist()
+
+    def fresh() -> Any:
+        return COMPILER.mask(constraint, num_prompt=2, end_ids=frozenset({1}))
+
+    used, history = fresh(), [7, 7]
+    for back, choice in moves:
+        history = history[: max(2, len(history) - back)]
+        tokens = allowed(fresh(), history)
+        assert allowed(used, history) == tokens and tokens
+        token_id = tokens[choice % len(tokens)]
+        if token_id != 1:  # the end
+            history.append(token_id)
+    assert used.is_whole(history) == fresh().is_whole(history)
