@@ -64,7 +64,15 @@ class ChatApp(App[None]):
         """A terminal that is closed, or a request to end, ends the chat as its keys do."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit)
+            loop.add_signal_handler(number, self._leave)
+
+    async def action_quit(self) -> None:
+        """Leaves."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._chat.keep_draft()
+        self.exit()
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from textual import events
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from app.chat.app import ChatApp, ChatSetting
@@ -29,6 +31,7 @@ from app.chat.engine_port import (
     ReplyFigures,
     ReplyPiece,
 )
+from app.chat.widgets.prompt import Prompt
 
 DEADLINE_S = 15.0
 
@@ -172,8 +175,7 @@ class Stage:
         while not holds():
             if time.monotonic() > deadline_s:
                 raise AssertionError(f"never came: {what}\n{self.text()}")
-            await self.pilot.pause()
-            await asyncio.sleep(0.005)
+            await self.pilot.pause(0.005)
 
     async def until_shown(self, *texts: str) -> None:
         """Waits until all of these texts stand on the screen."""
@@ -183,12 +185,23 @@ class Stage:
         """Waits until the model is loaded and nothing is being written."""
         await self.until(lambda: self.app.controller.phase == "idle", "an idle chat")
         await self.app.workers.wait_for_complete()
+        await self.pilot.pause(0)
+
+    async def press(self, *keys: str) -> None:
+        """Types the keys: characters in one go, and a moment before and behind every other key."""
+        for key in keys:
+            if len(key) == 1:
+                self.app.post_message(events.Key(_character_to_key(key), key))
+            else:
+                await self.pilot.pause()
+                self.app.post_message(events.Key(key, " " if key == "space" else None))
+                await self.pilot.pause()
         await self.pilot.pause()
 
     async def send(self, text: str) -> None:
         """Puts text into the input and sends it."""
-        self.app.screen.query_one("Prompt").insert_text(text)  # type: ignore[attr-defined]
-        await self.pilot.press("enter")
+        self.app.screen.query_one(Prompt).insert_text(text)
+        await self.press("enter")
 
     async def ask(self, text: str) -> None:
         """Sends and waits for the whole reply."""

@@ -136,8 +136,13 @@ class ChatScreen(Screen[None]):
 
     def action_new_conversation(self) -> None:
         """Leaves this conversation for an empty one."""
+        self.keep_draft()
         self.controller.new_conversation()
         self.wake()
+
+    def keep_draft(self) -> None:
+        """Takes in what stands in the input now: word of the last key may still be on its way."""
+        self.controller.set_draft(self._prompt.text)
 
     def action_conversations(self) -> None:
         """Shows the list of conversations."""
@@ -252,6 +257,7 @@ class ChatScreen(Screen[None]):
 
         def opened(conversation_id: str | None) -> None:
             if conversation_id is not None:
+                self.keep_draft()
                 self.controller.open_conversation(conversation_id)
                 self.wake()
 

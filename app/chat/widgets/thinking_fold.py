@@ -41,12 +41,14 @@ class ThinkingFold(Vertical):
         self._began_s: float | None = None
         self._is_over = False
         self._headline_when_over = ""
+        self._has_lines = False
 
     def compose(self) -> ComposeResult:
         yield Static(Content(""), classes="headline")
         yield Static(Content(""), classes="thoughts")
 
     def on_mount(self) -> None:
+        self._has_lines = True
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
@@ -79,7 +81,7 @@ class ThinkingFold(Vertical):
 
     def _draw(self) -> None:
         self.set_class(bool(self._shown.strip()), "-shown")
-        if not self.is_mounted:
+        if not self._has_lines:
             return
         is_open = self.has_class("-open")
         tail = one_line(self._shown[-_LIVE_CHARS:].rpartition("\n")[2] or self._shown[-_LIVE_CHARS:])

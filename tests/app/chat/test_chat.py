@@ -49,7 +49,7 @@ async def test_the_screen_stands_while_the_model_loads_and_a_message_waits_for_i
         await stage.until_shown("Loading tiny-1m", "✓ Downloading [x]", "• Packing weights", "1 of 2")
         await stage.send("Are you there?")
         await stage.until_shown("▌ Are you there?", "waiting for the model")
-        await stage.pilot.press("t", "y", "p", "e")
+        await stage.press("t", "y", "p", "e")
         await stage.until_shown("│ type")
         assert engine.asked == []
         gate.set()
@@ -63,7 +63,7 @@ async def test_a_message_that_waits_can_be_stopped(tmp_path: Path) -> None:
     engine = FakeEngine(load_gate=gate)
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.send("Hello?")
-        await stage.pilot.press("escape")
+        await stage.press("escape")
         await stage.until_shown("stopped")
         gate.set()
         await stage.until_idle()
@@ -91,7 +91,7 @@ async def test_escape_stops_and_keeps_what_there_is_and_closes_the_turn(tmp_path
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.send("first question")
         await stage.until_shown("half of", "writing")
-        await stage.pilot.press("escape")
+        await stage.press("escape")
         await stage.until_idle()
         await stage.until_shown("half of", "stopped")
         assert stage.app.controller.conversation.turns[1].state is TurnState.STOPPED
@@ -111,15 +111,15 @@ async def test_a_stopped_reply_can_be_gone_on_with(tmp_path: Path) -> None:
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.send("question")
         await stage.until_shown("half of")
-        await stage.pilot.press("escape")
+        await stage.press("escape")
         await stage.until_idle()
-        await stage.pilot.press("ctrl+g")
+        await stage.press("ctrl+g")
         await stage.until_shown("half of it comes after all.")
         await stage.until_idle()
         assert "stopped" not in stage.text()
         turn = stage.app.controller.conversation.turns[-1]
         assert (turn.state, turn.ids) == (TurnState.FINISHED, (100, 101, 100, 101, 102, 103))
-        await stage.pilot.press("ctrl+g")
+        await stage.press("ctrl+g")
         await stage.pilot.pause()
     assert engine.begun == [(), (100, 101)]
     assert [[turn.text for turn in asked] for asked in engine.asked] == [["question"]] * 2
@@ -139,7 +139,7 @@ async def test_a_tiny_terminal_breaks_nothing(tmp_path: Path, size: tuple[int, i
         FakeEngine(scripts=[says("# a\n\n| b | c |\n|---|---|\n| d | e |")]), tmp_path / "c.db", size=size
     ) as stage:
         await stage.ask("question")
-        await stage.pilot.press("f1", "escape", "ctrl+o")
+        await stage.press("f1", "escape", "ctrl+o")
         await stage.pilot.pause()
         assert stage.app.is_running
 
@@ -159,9 +159,9 @@ async def test_escape_while_the_prompt_is_read(tmp_path: Path) -> None:
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.send("a long question")
         await stage.until_shown("reading 50 %")
-        await stage.pilot.press("k", "e", "y")
+        await stage.press("k", "e", "y")
         await stage.until_shown("│ key")
-        await stage.pilot.press("escape")
+        await stage.press("escape")
         await stage.until_idle()
         await stage.until_shown("stopped", "│ key")
     async with chat(engine, tmp_path / "other.db") as stage:
@@ -214,10 +214,10 @@ async def test_an_engine_that_fails_leaves_the_conversation_and_can_be_asked_aga
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.ask("question")
         await stage.until_shown("some words", "The memory ran out. Close other programs.")
-        await stage.pilot.press("ctrl+r")
+        await stage.press("ctrl+r")
         await stage.until_shown("The reply broke off: odd")
         await stage.until_idle()
-        await stage.pilot.press("ctrl+r")
+        await stage.press("ctrl+r")
         await stage.until_shown("Better.")
         await stage.until_idle()
         assert "some words" not in stage.text()
@@ -276,7 +276,7 @@ async def test_the_end_is_followed_unless_the_user_scrolled_up(tmp_path: Path) -
         await stage.until_shown("paragraph 39")
         at, end = await scrolled_to(stage)
         assert at == end > 0
-        await stage.pilot.press("pageup", "pageup")
+        await stage.press("pageup", "pageup")
         before, _ = await scrolled_to(stage)
         assert before < end
         gate.set()
@@ -284,9 +284,9 @@ async def test_the_end_is_followed_unless_the_user_scrolled_up(tmp_path: Path) -
         after, new_end = await scrolled_to(stage)
         assert after == before
         assert new_end > end
-        await stage.pilot.press("ctrl+end")
+        await stage.press("ctrl+end")
         await stage.until_shown("paragraph 59")
-        await stage.pilot.press("ctrl+home")
+        await stage.press("ctrl+home")
         await stage.until_shown("▌ go")
         await stage.ask("and now")
         await stage.until_shown("Short.")
@@ -307,7 +307,7 @@ async def test_thinking_is_folded_with_a_live_line_and_opens_by_a_key(tmp_path: 
         gate.set()
         await stage.until_idle()
         await stage.until_shown("▸ Thought for ", " s, 9 words", "The answer is 4.")
-        await stage.pilot.press("ctrl+t")
+        await stage.press("ctrl+t")
         await stage.until_shown("▾ Thought", "Let me see [/].", "It must be 4 ␛.")
         await stage.ask("sure?")
         await stage.pilot.pause(0)
@@ -331,7 +331,7 @@ async def test_leaving_at_any_moment(tmp_path: Path, key: str, moment: str) -> N
         if moment in ("reading", "writing"):
             await stage.send("question")
             await stage.until_shown(moment)
-        await stage.pilot.press(key)
+        await stage.press(key)
         await stage.until(lambda: not stage.app.is_running, "the end")
         assert stage.app.return_code == 0
     assert engine.is_closed == (moment != "loading")
@@ -341,7 +341,7 @@ async def test_leaving_at_any_moment(tmp_path: Path, key: str, moment: str) -> N
 async def test_ctrl_c_copies_what_is_selected_instead_of_leaving(tmp_path: Path) -> None:
     async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
         await stage.until_idle()
-        await stage.pilot.press("h", "i", "shift+left", "ctrl+c")
+        await stage.press("h", "i", "shift+left", "ctrl+c")
         await stage.pilot.pause()
         assert stage.app.is_running
         assert stage.app.clipboard == "i"

@@ -49,19 +49,20 @@ async def failed(stage: Stage, engine: FakeEngine) -> None:
 
 async def conversation(stage: Stage, engine: FakeEngine) -> None:
     await stage.ask("Tell me about [lists] and sets, please.\nBriefly.")
-    await stage.pilot.press("ctrl+home")
+    await stage.press("ctrl+home")
 
 
 async def writing(stage: Stage, engine: FakeEngine) -> None:
     await stage.send("How much is 17 + 4?")
-    await stage.until_shown("It is 21", "writing")
-    await stage.pilot.press("o", "k")
+    await stage.until_shown("It is 21")
+    await stage.until(lambda: re.search(r"writing · [0-9.]+ t", stage.text()), "a speed")
+    await stage.press("o", "k")
     await stage.until_shown("ok")
 
 
 async def stopped(stage: Stage, engine: FakeEngine) -> None:
     await writing(stage, engine)
-    await stage.pilot.press("escape")
+    await stage.press("escape")
     await stage.until_idle()
 
 
@@ -74,15 +75,15 @@ async def window_full(stage: Stage, engine: FakeEngine) -> None:
 
 async def conversations(stage: Stage, engine: FakeEngine) -> None:
     await stage.ask("What is a list?")
-    await stage.pilot.press("ctrl+n")
+    await stage.press("ctrl+n")
     await stage.ask("What is a set, and how does it differ from a list of the same things?")
-    await stage.pilot.press("ctrl+o")
+    await stage.press("ctrl+o")
     await stage.until_shown("shown now")
 
 
 async def keys(stage: Stage, engine: FakeEngine) -> None:
     await stage.until_idle()
-    await stage.pilot.press("f1")
+    await stage.press("f1")
     await stage.until_shown("new line")
 
 
@@ -122,16 +123,17 @@ def steady(text: str) -> str:
     ids=lambda scene: scene.__name__,
 )
 async def test_screens_stand_as_they_were_found_good(scene: Scene, size: tuple[int, int], tmp_path: Path) -> None:
+    capture = CAPTURES / f"{scene.__name__}-{size[0]}.txt"
     engine = engine_for(scene)
     async with chat(engine, tmp_path / "chat.db", size=size) as stage:
         await scene(stage, engine)
-        await stage.pilot.pause()
-        shown = steady(stage.text())
-    capture = CAPTURES / f"{scene.__name__}-{size[0]}.txt"
-    if os.environ.get("TANDEM_WRITE_CAPTURES") == "1":
-        capture.parent.mkdir(exist_ok=True)
-        capture.write_text(shown, encoding="utf-8")
-    assert shown == capture.read_text(encoding="utf-8")
+        assert len(stage.lines()) == size[1]
+        if os.environ.get("TANDEM_WRITE_CAPTURES") == "1":
+            await stage.pilot.pause(0.5)
+            capture.parent.mkdir(exist_ok=True)
+            capture.write_text(steady(stage.text()), encoding="utf-8")
+        expected = capture.read_text(encoding="utf-8")
+        await stage.until(lambda: steady(stage.text()) == expected, f"the screen of {capture.name}\n{expected}\nbut")
 
 
 async def test_without_colour_nothing_is_coloured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,11 @@ async def test_a_reply_is_kept_while_it_is_written(tmp_path: Path) -> None:
 async def test_an_unsent_draft_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     async with chat(FakeEngine(), path) as stage:
-        await stage.pilot.press("n", "o", "t", "space", "y", "e", "t")
+        await stage.press("n", "o", "t", "space", "y", "e", "t")
         await stage.until(lambda: path.exists() and kept(path) and kept(path)[0].draft == "not yet")
     async with chat(FakeEngine(), path) as stage:
         await stage.until_shown("│ not yet")
-        await stage.pilot.press("!", "enter")
+        await stage.press("!", "enter")
         await stage.until_idle()
     assert [turn.text for turn in kept(path)[0].turns] == ["not yet!", "Fine."]
     assert len(kept(path)) == 1
@@ -69,9 +69,9 @@ async def test_a_reply_that_broke_off_is_shown_as_such(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with chat(engine, path) as stage:
         await stage.until_shown("broke off in the middle of a reply: Ctrl+O opens it.")
-        await stage.pilot.press("ctrl+o")
+        await stage.press("ctrl+o")
         await stage.until_shown("Conversations", "old question", "2 turns · broken off")
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until_shown("▌ old question", "half a **rep", "broken off here")
         await stage.ask("go on")
     assert [(turn.role, turn.text) for turn in engine.asked[0]] == [
@@ -101,15 +101,15 @@ async def test_a_new_conversation_begins_empty_and_the_old_one_is_kept(tmp_path:
     async with chat(engine, path) as stage:
         await stage.send("first question")
         await stage.until_shown("half")
-        await stage.pilot.press("d", "ctrl+n")
+        await stage.press("d", "ctrl+n")
         await stage.until(lambda: "first question" not in stage.text())
         await stage.ask("second question")
         await stage.until_shown("▌ second question", "Second.")
         assert "half" not in stage.text()
         assert [turn.text for turn in engine.asked[1]] == ["second question"]
-        await stage.pilot.press("ctrl+o")
+        await stage.press("ctrl+o")
         await stage.until_shown("shown now", "unsent draft")
-        await stage.pilot.press("down", "enter")
+        await stage.press("down", "enter")
         await stage.until_shown("▌ first question", "half", "stopped", "│ d")
         assert "Second." not in stage.text()
     assert [len(conversation.turns) for conversation in kept(path)] == [2, 2]
@@ -118,7 +118,7 @@ async def test_a_new_conversation_begins_empty_and_the_old_one_is_kept(tmp_path:
 async def test_sending_right_behind_a_new_conversation_shows_the_turn(tmp_path: Path) -> None:
     async with chat(FakeEngine(scripts=[says("One."), says("Two.")]), tmp_path / "chat.db") as stage:
         await stage.ask("first")
-        await stage.pilot.press("ctrl+n", "x", "enter")
+        await stage.press("ctrl+n", "x", "enter")
         await stage.until_idle()
         await stage.until_shown("▌ x", "Two.")
         assert "first" not in stage.text()
@@ -135,7 +135,7 @@ async def test_a_long_conversation_shows_its_end_first(tmp_path: Path) -> None:
     store.close()
     async with chat(FakeEngine(), path, continues_last=True) as stage:
         await stage.until_shown("turn 59")
-        await stage.pilot.press("ctrl+home")
+        await stage.press("ctrl+home")
         await stage.until_shown("▌ turn 0")
         assert len(stage.app.screen.query("QuestionView, ReplyView")) == 60
 
@@ -178,7 +178,7 @@ async def test_leaving_keeps_the_draft_and_the_partial_reply(tmp_path: Path) -> 
     async with chat(engine, path) as stage:
         await stage.send("question")
         await stage.until_shown("one")
-        await stage.pilot.press("d", "ctrl+q")
+        await stage.press("d", "ctrl+q")
     conversation = kept(path)[0]
     assert [(turn.text, turn.state) for turn in conversation.turns][1] == ("one ", TurnState.STOPPED)
     assert conversation.draft == "d"
@@ -189,7 +189,7 @@ async def test_another_reply_is_a_branch(tmp_path: Path) -> None:
     engine = FakeEngine(scripts=[says("First try."), says("Second try.")])
     async with chat(engine, path) as stage:
         await stage.ask("question")
-        await stage.pilot.press("ctrl+r")
+        await stage.press("ctrl+r")
         await stage.until_shown("Second try.")
         await stage.until_idle()
         assert "First try." not in stage.text()

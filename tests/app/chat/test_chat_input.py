@@ -28,11 +28,11 @@ async def test_lines_are_written_and_sent_as_one_message(tmp_path: Path, key: st
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.until_idle()
         assert prompt_of(stage).size.height == 1
-        await stage.pilot.press("a", key, "b", key, "c")
+        await stage.press("a", key, "b", key, "c")
         await stage.pilot.pause()
         assert prompt_of(stage).size.height == 3
         assert engine.asked == []
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until(lambda: engine.asked)
         assert prompt_of(stage).text == ""
     assert engine.asked[0][-1].text == "a\nb\nc"
@@ -50,11 +50,11 @@ async def test_pasting_many_lines_sends_nothing(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.until_idle()
-        await stage.pilot.press("x")
+        await stage.press("x")
         await paste(stage, "one\r\ntwo\rthree\n\nfive\n")
         assert prompt_of(stage).text == "xone\ntwo\nthree\n\nfive\n"
         assert stage.app.controller.conversation.turns == ()
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until(lambda: engine.asked)
     assert engine.asked[0][-1].text == "xone\ntwo\nthree\n\nfive\n"
 
@@ -74,7 +74,7 @@ async def test_a_paste_of_many_thousand_lines(tmp_path: Path) -> None:
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.until_idle()
         await paste(stage, text)
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until_idle()
         await stage.until_shown("… and 4,940 more lines", "Fine.")
     assert engine.asked[0][-1].text == text
@@ -89,7 +89,7 @@ async def test_what_an_input_method_commits_arrives_as_it_is(tmp_path: Path, tex
         for char in text:
             stage.app.post_message(events.Key(key=char, character=char))
         await stage.until(lambda: prompt_of(stage).text == text, text)
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until(lambda: engine.asked)
     assert engine.asked[0][-1].text == text
 
@@ -97,7 +97,7 @@ async def test_what_an_input_method_commits_arrives_as_it_is(tmp_path: Path, tex
 async def test_nothing_is_sent_that_is_nothing(tmp_path: Path) -> None:
     async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
         await stage.until_idle()
-        await stage.pilot.press("enter", "space", "ctrl+j", "enter")
+        await stage.press("enter", "space", "ctrl+j", "enter")
         await stage.pilot.pause()
         assert stage.app.controller.conversation.turns == ()
 
@@ -108,10 +108,10 @@ async def test_earlier_prompts_come_back_by_the_arrows(tmp_path: Path) -> None:
         await stage.ask("second")
     async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
         await stage.ask("third")
-        await stage.pilot.press("d", "r", "a", "f", "t")
+        await stage.press("d", "r", "a", "f", "t")
         shown: list[str] = []
         for key in ["up", "up", "up", "up", "up", "down", "down", "down", "down"]:
-            await stage.pilot.press(key)
+            await stage.press(key)
             await stage.pilot.pause()
             shown.append(prompt_of(stage).text)
     two_lines = "first\nof two lines"
@@ -123,13 +123,13 @@ async def test_a_prompt_that_was_called_back_and_changed_is_a_draft(tmp_path: Pa
     async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
         await stage.ask("one")
         await stage.ask("two")
-        await stage.pilot.press("up", "!")
+        await stage.press("up", "!")
         await stage.pilot.pause()
         assert prompt_of(stage).text == "two!"
-        await stage.pilot.press("up")
+        await stage.press("up")
         await stage.pilot.pause()
         assert prompt_of(stage).text == "two"
-        await stage.pilot.press("down")
+        await stage.press("down")
         await stage.pilot.pause()
         assert prompt_of(stage).text == "two!"
 
@@ -140,7 +140,7 @@ async def test_keys_are_echoed_while_a_prompt_is_read(tmp_path: Path) -> None:
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.send("question")
         await stage.until_shown("reading")
-        await stage.pilot.press("n", "e", "x", "t")
+        await stage.press("n", "e", "x", "t")
         await stage.until_shown("│ next", "reading")
         gate.set()
         await stage.until_idle()
@@ -150,11 +150,11 @@ async def test_keys_are_echoed_while_a_prompt_is_read(tmp_path: Path) -> None:
 async def test_the_keys_are_told(tmp_path: Path) -> None:
     async with chat(FakeEngine(), tmp_path / "chat.db", size=(40, 20)) as stage:
         await stage.until_idle()
-        await stage.pilot.press("f1")
+        await stage.press("f1")
         await stage.until_shown("│ Ctrl+N      new conversation", "Enter       send")
-        await stage.pilot.press("end")
+        await stage.press("end")
         await stage.until_shown("│ Ctrl+Q      leave;")
-        await stage.pilot.press("escape")
+        await stage.press("escape")
         await stage.until(lambda: "Ctrl+Q" not in stage.text())
 
 
@@ -178,5 +178,5 @@ async def test_a_click_into_the_conversation_does_not_take_the_input_away(tmp_pa
         await stage.ask("question")
         line = next(place for place, text in enumerate(stage.lines()) if "Some link text." in text)
         await stage.pilot.click(offset=(12, line))
-        await stage.pilot.press("t", "y", "p", "e", "d")
+        await stage.press("t", "y", "p", "e", "d")
         await stage.until_shown("│ typed")

@@ -32,7 +32,7 @@ async def test_dropping_the_oldest_turns_keeps_the_system_prompt(tmp_path: Path)
         await stage.until_shown("The window is full: 79 of 80 tokens.", "Go on without the oldest 6 turns")
         await stage.until_shown("frees 39 tokens", "Stop here (Esc)", "window full")
         assert len(engine.asked) == num_asked
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until_idle()
         await stage.until_shown("─── the model sees what follows ───")
         assert "The window is full" not in stage.text()
@@ -52,11 +52,11 @@ async def test_leaving_it_at_that(tmp_path: Path) -> None:
         await fill(stage, 5)
         await stage.send("question 5 " + "q " * 12)
         await stage.until_shown("Go on without the oldest")
-        await stage.pilot.press("escape")
+        await stage.press("escape")
         await stage.until_idle()
         await stage.until_shown("ended because the window is full")
         assert stage.app.controller.conversation.turns[-1].state is TurnState.WINDOW
-        await stage.pilot.press("k")
+        await stage.press("k")
         await stage.until_shown("│ k")
 
 
@@ -67,7 +67,7 @@ async def test_a_message_that_no_window_holds(tmp_path: Path) -> None:
         await stage.send("q " * 200)
         await stage.until_shown("204 of 80 tokens", "start with a larger window: -c SIZE.", "Stop here (Esc)")
         assert "Go on without" not in stage.text()
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until_idle()
     assert engine.asked == []
 
@@ -79,7 +79,7 @@ async def test_a_window_that_fills_up_during_a_reply(tmp_path: Path) -> None:
         engine.scripts = [says("one two ", end=EndReason.WINDOW), says("three four")]
         await stage.send("question 4 " + "q " * 8)
         await stage.until_shown("one two", "Go on without the oldest")
-        await stage.pilot.press("enter")
+        await stage.press("enter")
         await stage.until_idle()
         await stage.until_shown("one two three four")
         assert stage.app.controller.conversation.turns[-1].text == "one two three four"
