@@ -200,8 +200,8 @@ def comparison_markdown(comparison: Comparison) -> str:
     rule = (
         f"B is faster or slower where the whole 95 % interval of B / A lies more than {comparison.margin * 100:g} % "
         f"beyond 1. The interval is Mann and Whitney's, from the repeats alone: among rows where nothing changed, "
-        f"about one in twenty misses 1 by chance. The repeats of one run don't see what differs from run to run; several "
-        f"runs appended to one JSONL file do."
+        f"about one in twenty misses 1 by chance. The repeats of one run don't see what differs from run to run; "
+        f"several runs appended to one JSONL file do."
     )
     only = [
         f"- only in {name}: {', '.join(row.workload.label for row in rows)}"

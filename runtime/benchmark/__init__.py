@@ -1,6 +1,6 @@
 """Measuring: what a model does on this machine, how near that comes to the machine's limits, and how others compare.
 
-These are its public names.  Reading and comparing results (results.py, comparison.py, statistics.py) needs no NumPy.
+Public are workloads (what is measured), session (measuring), results, comparison, statistics and peers.
 """
 
 from __future__ import annotations

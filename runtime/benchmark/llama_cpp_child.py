@@ -24,6 +24,7 @@ USAGE = """usage: llama_cpp_child.py -m FILE [flags]
   -r, --repetitions N
   -ctk TYPE, -ctv TYPE
   -o, --output json
+  --version
 """
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml's numbers
 
@@ -32,6 +33,9 @@ def main(words: list[str]) -> int:
     llama_cpp = importlib.import_module("llama_cpp")  # of the Python that runs this, not of Tandem's
     low_level = llama_cpp.llama_cpp
     can_repack = hasattr(low_level.llama_model_default_params(), "use_extra_bufts")
+    if "--version" in words:
+        print(f"llama-cpp-python {llama_cpp.__version__}")
+        return 0
     if "--help" in words:
         print(USAGE + ("  --repack <0|1>\n" if can_repack else ""))
         return 0
@@ -40,8 +44,6 @@ def main(words: list[str]) -> int:
         switch_repacking_off(low_level)
     samples_ns, num_tokens = measure(llama_cpp, given)
     record = {
-        "build_commit": "",
-        "build_number": f"llama-cpp-python {llama_cpp.__version__}",
         "samples_ns": samples_ns,
         "samples_ts": [1e9 * num_tokens / sample for sample in samples_ns],
     }

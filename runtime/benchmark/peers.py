@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
 from runtime.benchmark.workloads import Workload
 from runtime.errors import EngineError
 
 _MOST_PASSES = 16
-_HELP_TIMEOUT_S = 60
+_ASK_TIMEOUT_S = 60
 # What switches the packing of weights at load off (or on), by what --help says.
 _REPACK_FLAGS = (
     ("--repack ", ("--repack", "0")),
@@ -67,7 +67,7 @@ class Peer(Protocol):
 
     @property
     def version(self) -> str:
-        """Known once something was measured."""
+        """As it tells it itself."""
         ...
 
     @property
@@ -94,12 +94,14 @@ class LlamaBench:
     def __init__(self, command: Sequence[str], name: str = "llama.cpp") -> None:
         """Asks for --help.  Raises PeerError if that is no llama-bench."""
         self.name = name
-        self.version = "unknown"
         self._command = list(command)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._is_stopped = False
-        self._help = self._read_help()
+        self._help = self._ask("--help")
+        if "--n-prompt" not in self._help or "--output" not in self._help:
+            raise PeerError(f"{' '.join(self._command)} is no llama-bench: to --help it says {_last(self._help)!r}.")
+        self.version = _first(self._ask("--version")) if "--version" in self._help else "unknown"
         chosen = [Variant(name=" ".join(flags), arguments=flags) for sign, flags in _REPACK_FLAGS if sign in self._help]
         self.variants = (Variant(name="default"), *chosen[:1])
 
@@ -108,11 +110,7 @@ class LlamaBench:
         return has_kind and (workload.depth == 0 or "--n-depth" in self._help)
 
     def measure(self, call: PeerCall, variant: Variant) -> float:
-        output = self._run([*self._arguments(call), *variant.arguments])
-        record = read_record(output)
-        commit, number = record.get("build_commit"), record.get("build_number")
-        self.version = f"{number or 'unknown'} ({commit})" if commit else str(number or "unknown")
-        return median(record["samples_ts"])
+        return median(read_rates(self._run([*self._arguments(call), *variant.arguments])))
 
     def stop(self) -> None:
         with self._lock:
@@ -120,18 +118,15 @@ class LlamaBench:
             if self._process is not None:
                 self._process.terminate()
 
-    def _read_help(self) -> str:
+    def _ask(self, flag: str) -> str:
+        """Everything that it says to a flag."""
         try:
             found = subprocess.run(
-                [*self._command, "--help"], capture_output=True, text=True, timeout=_HELP_TIMEOUT_S, check=False
+                [*self._command, flag], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise PeerError(f"{self._command[0]} can't be run: {error}.") from error
-        text = found.stdout + found.stderr
-        if "--n-prompt" not in text or "--output" not in text:
-            last = text.strip().splitlines()[-1] if text.strip() else "nothing"
-            raise PeerError(f"{' '.join(self._command)} is no llama-bench: to --help it says {last!r}.")
-        return text
+        return found.stdout + found.stderr
 
     def _arguments(self, call: PeerCall) -> list[str]:
         workload = call.workload
@@ -169,13 +164,12 @@ class LlamaBench:
         if self._is_stopped:
             raise PeerStopped("stopped")
         if self._process.returncode != 0:
-            last = complaint.strip().splitlines()[-1] if complaint.strip() else "nothing on stderr"
-            raise PeerError(f"{self.name} ended with status {self._process.returncode}: {last}")
+            raise PeerError(f"{self.name} ended with status {self._process.returncode}: {_last(complaint)}")
         return output
 
 
-def read_record(output: str) -> dict[str, Any]:
-    """The one test in what `llama-bench -o json` prints, with samples_ts (tokens a second) above 0.
+def read_rates(output: str) -> list[float]:
+    """Tokens a second of each repeat of the one test in what `llama-bench -o json` prints.
 
     Raises PeerError for anything else.
     """
@@ -187,10 +181,17 @@ def read_record(output: str) -> dict[str, Any]:
     if not isinstance(records, list) or len(records) != 1 or not isinstance(records[0], dict):
         raise PeerError(f"The peer's answer is {_beginning(output)}; expected a list of one test.")
     samples = records[0].get("samples_ts")
-    is_valid = isinstance(samples, list) and samples and all(isinstance(x, int | float) and x > 0 for x in samples)
-    if not is_valid:
+    if not isinstance(samples, list) or not samples or not all(isinstance(x, int | float) and x > 0 for x in samples):
         raise PeerError(f"The peer's answer has samples_ts {samples!r}; expected tokens a second.")
-    return records[0]
+    return [float(sample) for sample in samples]
+
+
+def _first(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else "unknown"
+
+
+def _last(text: str) -> str:
+    return text.strip().splitlines()[-1] if text.strip() else "nothing"
 
 
 def _beginning(text: str) -> str:

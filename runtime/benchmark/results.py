@@ -165,9 +165,18 @@ def read_row(values: Mapping[str, Any]) -> Row:
         "tokens_per_s_samples": samples,
         "step_time_ratio_samples": tuple(values["step_time_ratio_samples"]),
         "devices": devices,
-        "peer_ratio": ratio and PeerRatio(**{**ratio, "ratio": Spread(**ratio["ratio"])}),
+        "peer_ratio": None if ratio is None else _read_ratio(ratio),
     }
     return Row(**own)
+
+
+def _read_ratio(values: Mapping[str, Any]) -> PeerRatio:
+    return PeerRatio(
+        peer=values["peer"],
+        variant=values["variant"],
+        ratio=Spread(**_own(Spread, values["ratio"])),
+        ratio_samples=tuple(values["ratio_samples"]),
+    )
 
 
 def read_environment(values: Mapping[str, Any]) -> Environment:

@@ -121,8 +121,10 @@ def make_row(
     )
 
 
-def peer_row(setting: Setting, workload: Workload, rates: list[float], stamp: Stamp, *, version: str) -> Row:
-    """Another engine's row, of at least one repeat."""
+def peer_row(
+    setting: Setting, workload: Workload, rates: list[float], stamp: Stamp, *, version: str, decode_rate: float | None
+) -> Row:
+    """Another engine's row, of at least one repeat.  decode_rate: its tokens/s one by one at the same depth."""
     return Row(
         engine_version=version,
         setting=setting,
@@ -130,6 +132,9 @@ def peer_row(setting: Setting, workload: Workload, rates: list[float], stamp: St
         tokens_per_s=median(rates),
         tokens_per_s_samples=tuple(rates),
         is_complete=len(rates) == stamp.repeats,
+        step_time_ratio=workload.width * decode_rate / median(rates)
+        if workload.test == "verify" and decode_rate
+        else None,
         date=stamp.date,
         load=stamp.load,
     )

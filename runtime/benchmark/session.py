@@ -93,6 +93,7 @@ class BenchSession:
         self._plan, self._listener, self._version = plan, listener, version
         self._peer, self._load, self._open_probe = peer, load, open_probe
         self._probe: LimitsProbe | None = None
+        self._peer_decode_rates: dict[tuple[str, int], float] = {}  # of this load, by variant and depth
         self._lock = threading.Lock()
         self._is_stopped = False
         self._stop_current: Callable[[], None] | None = None
@@ -163,6 +164,7 @@ class BenchSession:
         self._check()
         if self._probe is None:
             self._probe = self._open_probe(options, progress)
+        self._peer_decode_rates.clear()
         loaded = self._load(path, options, progress)
         close = loaded.binding.close
         try:
@@ -192,7 +194,7 @@ class BenchSession:
             cache_type_v=options.cache_type_v,
             workload=workload,
         )
-        title = f"{loaded.description.name}, {workload.label}, {threads} {'thread' if threads == 1 else 'threads'}"
+        title = f"{call.path.stem}, {workload.label}, {threads} {'thread' if threads == 1 else 'threads'}"
         limits = self._probe.measure(threads)
         try:
             self._listener.measuring(title, 0, self._plan.repeats)
@@ -238,5 +240,10 @@ class BenchSession:
         )
         for variant, rates in samples.peers.items():
             if self._peer is not None and rates:
-                theirs = peer_setting(setting, self._peer.name, variant)
-                self._listener.finished(peer_row(theirs, workload, rates, stamp, version=self._peer.version))
+                theirs, place = peer_setting(setting, self._peer.name, variant), (variant, workload.depth)
+                if workload.test == "decode":
+                    self._peer_decode_rates[place] = median(rates)
+                decode_rate = self._peer_decode_rates.get(place)
+                version = self._peer.version
+                row = peer_row(theirs, workload, rates, stamp, version=version, decode_rate=decode_rate)
+                self._listener.finished(row)
