@@ -147,6 +147,8 @@ def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
         raise _refused("json_schema", f"it is no JSON: {fault}", place) from error
     if not isinstance(schema, dict):
         raise _refused("json_schema", f"it is {_short(schema)}; expected an object", "")
+    if (way := _large_number(schema)) is not None:
+        raise _refused("json_schema", "a whole number has more than 53 bits", _pointer(way))
     matcher = _schema_matcher(schema, tokenizer)
     if not matcher.is_error():
         return matcher
@@ -158,8 +160,7 @@ def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
         shared = {key: schema[key] for key in _SHARED if key in schema and key not in part}
         return _first_line(_schema_matcher({**part, **shared}, tokenizer).get_error()) == fault
 
-    place = "#" + "".join(f"/{_pointer(key)}" for key in _deepest(schema, fails))
-    raise _refused("json_schema", fault, place)
+    raise _refused("json_schema", fault, _pointer(_deepest(schema, fails)))
 
 
 def _schema_matcher(schema: dict[str, Any], tokenizer: LLTokenizer) -> LLMatcher:
@@ -201,8 +202,20 @@ def _parts(schema: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
             yield [key], value
 
 
-def _pointer(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
+def _large_number(value: object) -> list[str] | None:
+    """The way to a number that llguidance would round."""
+    if isinstance(value, int):
+        return [] if abs(value) > 2**53 else None
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in items:
+        if (way := _large_number(part)) is not None:
+            return [str(key), *way]
+    return None
+
+
+def _pointer(way: list[str]) -> str:
+    """A JSON pointer, as in a fragment of an address."""
+    return "#" + "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in way)
 
 
 def _lark(text: str) -> str:

@@ -74,7 +74,11 @@ leaves = st.one_of(
     ),
     st.builds(
         lambda values: {"enum": values},
-        st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)), min_size=1, max_size=4),
+        st.lists(
+            st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5)),
+            min_size=1,
+            max_size=4,
+        ),
     ),
     st.builds(lambda text: {"const": text}, st.text(max_size=6)),
 )
@@ -187,6 +191,7 @@ def test_a_batch_gives_what_each_gets_alone(engine: Engine) -> None:
         ("json_schema", '{"$ref": "#/$defs/q", "$defs": {"q": {"pattern": "(?=a)b"}}}', "#/$defs/q", "look-around"),
         ("json_schema", '{"properties": {"x": {"$ref": "#/$defs/none"}}}', "#/properties/x", "none"),
         ("json_schema", '{"type": "integer", "minimum": 5, "maximum": 4}', "#", "minimum"),
+        ("json_schema", '{"enum": [1, 9223372036854775808]}', "#/enum/1", "53 bits"),
         ("json_schema", '{"not": {}, "x-guidance": {"lenient": true}}', "#", "not"),
         ("regex", "ab[cd", "character 3", "unclosed character class"),
         ("regex", "a(?=b)", "character 2", "look-around"),
