@@ -173,6 +173,10 @@ class Vocabulary:
         """Is it a token that steers and is no text?"""
         return self._kind(token_id) in _CONTROL_KINDS
 
+    def is_unused(self, token_id: int) -> bool:
+        """Is it a row that fills the vocabulary up, which no text has?"""
+        return self._kind(token_id) == TokenKind.UNUSED
+
     def is_special(self, token_id: int) -> bool:
         """Is it a token that is found in a text as it stands, before anything is merged?"""
         return self._kind(token_id) in _SPECIAL_KINDS

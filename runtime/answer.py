@@ -16,6 +16,7 @@ from runtime.grammar_mask import GrammarMask
 from runtime.options import GenerateOptions
 from runtime.sampling import Mask, Sampler
 from runtime.sequence import TokenSequence
+from runtime.speculation.options import SpeculationReport
 from runtime.text_stream import TextStream
 from runtime.timings import Clock
 
@@ -65,13 +66,29 @@ class Answer:
         self._logprobs: list[Logprobs] = []
         self._prompt_logprobs: list[Logprobs] = []
 
+    @property
+    def speculates(self) -> bool:
+        """Whether guesses may be made for it."""
+        return self._options.speculate
+
+    @property
+    def tokens_wanted(self) -> int:
+        """How many more it will have at most."""
+        return self._max_length - len(self.sequence.ids)
+
+    def guess(self, row: np.ndarray, history: Sequence[int]) -> int:
+        """The token that would be chosen if a row of another model were this model's; changes nothing but the row."""
+        return self._sampler.sample(row, history)
+
     def take(self, rows: np.ndarray, position: int, scratch: np.ndarray) -> FinishReason | None:
         """Uses the logits of positions `position` on, one a row; says why the answer ends, if it does.
 
-        rows: float32 [n, vocab_size], written into.  scratch: float32 [vocab_size].
+        rows: float32 [n, vocab_size], written into.  scratch: float32 [vocab_size].  Rows of a draft are used as long
+        as what is chosen is what was guessed: every token is chosen as without a draft.
         """
         reason: FinishReason | None = None
         sequence = self.sequence
+        draft = iter(sequence.draft)
         for row in rows:
             if position < sequence.num_prompt and self._options.prompt_logprobs:
                 self._prompt_logprobs.append(best_logprobs(row, self._options.prompt_logprobs, scratch))
@@ -79,6 +96,8 @@ class Answer:
             sequence.next_output = position
             if position == len(sequence.ids):
                 reason = self._choose(row, scratch)
+                if reason is not None or sequence.ids[-1] != next(draft, None):
+                    break
         return reason
 
     def report_prefill(self) -> None:
@@ -91,8 +110,8 @@ class Answer:
         if self._options.on_prefill is not None:
             self._options.on_prefill(min(sequence.num_computed, sequence.num_prompt), sequence.num_prompt)
 
-    def complete(self, reason: FinishReason) -> None:
-        """Ends the generation with what there is."""
+    def complete(self, reason: FinishReason, speculation: SpeculationReport | None = None) -> None:
+        """Ends the generation with what there is.  speculation: what guessing did for it."""
         held_text = self._stream.finish()
         if held_text:
             self.generation.publish(Chunk(text=held_text, token_ids=()))
@@ -109,6 +128,7 @@ class Answer:
                 prompt_logprobs=tuple(self._prompt_logprobs),
                 notes=self.generation.notes,
                 seed=self.generation.seed,
+                speculation=speculation,
             )
         )
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from runtime.answer import Answer
 from runtime.constraints import ConstraintCompiler
 from runtime.devices import cpu
 from runtime.devices.binding import Binding, DeviceMemory
-from runtime.errors import ContextError, OptionError
+from runtime.errors import CapacityError, ContextError, OptionError
 from runtime.generation import Generation
 from runtime.grammar_mask import GrammarMask
 from runtime.loop import EngineLoop
@@ -39,6 +40,8 @@ from runtime.placement import Placement, place
 from runtime.prompts import EncodedPrompt, Prompt, PromptEncoder
 from runtime.random_numbers import new_seed
 from runtime.sampling import Mask
+from runtime.speculation.loading import DraftFile, LoadedDraft, loaded_draft, make_speculator, refusal
+from runtime.speculation.speculator import Speculator
 from runtime.token_texts import BannedStrings, TokenTexts
 
 LoadProgress = Callable[[str, int, int], None]
@@ -71,19 +74,22 @@ class Engine:
         chat_template: ChatTemplate | None,
         description: EngineDescription,
         notes: tuple[str, ...] = (),
+        speculator: Speculator | None = None,
+        draft: LoadedDraft | None = None,
     ) -> None:
-        """Takes the binding over, and closes it."""
+        """Takes the binding and the speculator over, and closes them.  draft: the model that guesses, if any."""
         self.vocabulary = vocabulary
         self.chat_template = chat_template
         self.description = description
         self.notes = notes
+        self.draft = draft
         self.limits = binding.limits
         self._memory = binding.memory
         num_tokens = min(vocabulary.size, binding.vocab_size)
         self._encoder = PromptEncoder(vocabulary, chat_template, num_tokens=num_tokens)
         self._texts = TokenTexts(vocabulary.token_bytes, num_tokens=num_tokens)
         self._constraints = ConstraintCompiler(self._texts, self._encode_words)
-        self._loop = EngineLoop(binding, num_tokens=num_tokens)
+        self._loop = EngineLoop(binding, num_tokens=num_tokens, speculator=speculator)
         self._finalizer = weakref.finalize(self, _close, self._loop, chat_template)
 
     @classmethod
@@ -97,22 +103,44 @@ class Engine:
         """
         options = options or EngineOptions()
         report = progress or _ignore
-        with open_model_file(path) as file, ThreadPoolExecutor(max_workers=1) as background:
-            placement = place(file, options, read_machine())
+        speculation = options.speculation
+        with ExitStack() as stack:
+            file = stack.enter_context(open_model_file(path))
+            background = stack.enter_context(ThreadPoolExecutor(max_workers=1))
             words = background.submit(_load_words, file)  # while the device packs weights, without the GIL
+            draft_file: DraftFile | None = None
+            draft_notes: list[str] = []
+            if speculation.uses_draft_model and speculation.draft_model is not None:
+                draft_file = stack.enter_context(DraftFile(speculation.draft_model))
+                if reason := refusal(draft_file, words.result()[0], draft_file.load_vocabulary()):
+                    draft_notes.append(reason)
+                    draft_file = None
+            placement = _place_both(file, draft_file, options, draft_notes)
+            if placement.bill.draft is None:
+                draft_file = None
             binding = cpu.bind(placement.model.program, file, placement.device_options, report)
-            try:
-                vocabulary, chat_template = words.result()
-                return cls(
-                    binding=binding,
-                    vocabulary=vocabulary,
-                    chat_template=chat_template,
-                    description=describe_loaded(file, placement),
-                    notes=(*placement.notes, *vocabulary.notes, *binding.notes),
-                )
-            except BaseException:
-                binding.close()
-                raise
+            bindings = stack.enter_context(ExitStack())  # closed if anything fails from here on
+            bindings.callback(binding.close)
+            draft_binding = draft_file.bind(placement.device_options, report) if draft_file is not None else None
+            if draft_binding is not None:
+                bindings.callback(draft_binding.close)
+            vocabulary, chat_template = words.result()
+            engine = cls(
+                binding=binding,
+                vocabulary=vocabulary,
+                chat_template=chat_template,
+                description=describe_loaded(file, placement),
+                notes=(*placement.notes, *vocabulary.notes, *binding.notes, *draft_notes),
+                speculator=make_speculator(
+                    speculation,
+                    draft_binding,
+                    num_tokens=min(vocabulary.size, binding.vocab_size),
+                    notes=tuple(draft_notes),
+                ),
+                draft=loaded_draft(draft_file, draft_binding),
+            )
+            bindings.pop_all()
+            return engine
 
     @property
     def context_size(self) -> int:
@@ -193,6 +221,19 @@ class Engine:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _place_both(file: ModelFile, draft_file: DraftFile | None, options: EngineOptions, notes: list[str]) -> Placement:
+    """A placement with room for the draft model, or without one, and a note, if both don't fit."""
+    machine = read_machine()
+    if draft_file is not None:
+        try:
+            return place(file, options, machine, draft_price=draft_file.price)
+        except CapacityError as error:
+            notes.append(
+                f"There is no room for the draft model {draft_file.name}, so nothing is guessed by it. {error}"
+            )
+    return place(file, options, machine)
 
 
 def _load_words(file: ModelFile) -> tuple[Vocabulary, ChatTemplate | None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Literal
 
+from runtime.speculation.options import SpeculationReport
 from runtime.timings import Timings
 
 FinishReason = Literal["stop", "length", "cancelled", "context"]
@@ -36,6 +37,7 @@ class Completion:
     text ends before a stop text.  ids: every token chosen, the end token and those of a stop text included.
     finish_reason: "stop" (end token or stop text), "length" (max_tokens), "context" (window full), "cancelled".
     prompt_logprobs: row i is the distribution of the token after prompt token i.  seed: what the draws depended on.
+    speculation: what guessing ahead did, if the engine does.
     """
 
     text: str
@@ -48,6 +50,7 @@ class Completion:
     prompt_logprobs: tuple[Logprobs, ...]
     notes: tuple[str, ...]
     seed: int
+    speculation: SpeculationReport | None = None
 
 
 class Generation:

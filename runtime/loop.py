@@ -7,24 +7,41 @@ Does not know files, prompts or templates.  Idle, it sleeps on a condition until
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import numpy as np
 
 from runtime.answer import Answer
-from runtime.devices.binding import Binding
+from runtime.devices.binding import Batch, Binding
 from runtime.errors import Cancelled, EngineClosedError
 from runtime.generation import FinishReason
 from runtime.scheduler import Scheduler, Step, Work
 from runtime.sequence import TokenSequence
+from runtime.speculation.options import SpeculationReport
+from runtime.speculation.speculator import Speculator, Verified
 
 
 class EngineLoop:
     """Runs answers on a device until it is closed; then the device is closed too, by the thread that used it."""
 
-    def __init__(self, binding: Binding, *, num_tokens: int | None = None) -> None:
-        """num_tokens: rows of logits are cut to these, where the model has more than the vocabulary; None: all."""
+    def __init__(
+        self,
+        binding: Binding,
+        *,
+        num_tokens: int | None = None,
+        speculator: Speculator | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """num_tokens: rows of logits are cut to these, where the model has more than the vocabulary; None: all.
+
+        speculator: guesses ahead; taken over.  clock: seconds, what passes take is measured with it.
+        """
         self._num_tokens = num_tokens or binding.vocab_size
         self._binding = binding
+        self._speculator = speculator
+        self._clock = clock
         self._scheduler = Scheduler(binding.limits, binding.copy_page)
         self._scratch = np.empty(self._num_tokens, dtype=np.float32)
         self._answers: dict[TokenSequence, Answer] = {}
@@ -35,6 +52,7 @@ class EngineLoop:
         self._arrived: list[Answer] = []
         self._cancelled: list[Answer] = []
         self._running: list[Answer] = []
+        self._running_on = binding
         self._thread = threading.Thread(target=self._work, name="tandem-engine", daemon=True)
         self._thread.start()
 
@@ -52,7 +70,7 @@ class EngineLoop:
             self._cancelled.append(answer)
             self._notify()
             if answer in self._running:
-                self._binding.cancel()
+                self._running_on.cancel()
 
     def close(self) -> None:
         """From any thread: ends every answer and waits until the device is closed.  May be called again."""
@@ -60,7 +78,7 @@ class EngineLoop:
             self._is_closing = True
             self._notify()
             if self._running:
-                self._binding.cancel()
+                self._running_on.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -72,6 +90,7 @@ class EngineLoop:
         error: BaseException | None = None
         try:
             while self._read_mail():
+                self._guess_ahead()
                 step = self._scheduler.plan()
                 if step is not None:
                     self._run(step)
@@ -99,52 +118,101 @@ class EngineLoop:
                 self._finish(answer, "cancelled")
         return not is_closing
 
-    def _run(self, step: Step) -> None:
-        answers = [self._answers[work.sequence] for work in step.works]
+    def _guess_ahead(self) -> None:
+        """Gives sequences drafts, if all that the next step holds is answers."""
+        if self._speculator is None or not self._scheduler.only_decodes:
+            return
+        contenders = [
+            answer for answer in self._answers.values() if answer.speculates and answer.sequence.slot is not None
+        ]
+        if contenders:
+            self._speculator.propose(
+                contenders,
+                lambda binding, batch: self._compute(binding, batch, contenders),
+                num_sequences=self._scheduler.num_running,
+                context_size=self._binding.limits.context_size,
+            )
+
+    def _compute(self, binding: Binding, batch: Batch, answers: list[Answer]) -> np.ndarray | None:
+        """Runs a batch for these answers; None when one of them, or the engine, was stopped."""
         with self._wakeup:
             if self._cancelled or self._is_closing:
-                return
-            self._running = answers
+                return None
+            self._running, self._running_on = answers, binding
         try:
-            for answer in answers:
-                answer.clock.begin()
-            rows = self._binding.run(step.batch)
+            return binding.run(batch)
         except Cancelled:
-            return
+            return None
+        finally:
+            with self._wakeup:
+                self._running = []
+
+    def _run(self, step: Step) -> None:
+        answers = [self._answers[work.sequence] for work in step.works]
+        for answer in answers:
+            answer.clock.begin()
+        started_s = self._clock()
+        try:
+            rows = self._compute(self._binding, step.batch, answers)
         except Exception as error:
             for answer in answers:
                 self._fail(answer, error)
             return
-        finally:
-            with self._wakeup:
-                self._running = []
+        if rows is None:
+            return
+        elapsed_ms = (self._clock() - started_s) * 1e3
+        is_plain = all(work.num_outputs == work.count and work.sequence.is_decoding for work in step.works)
         self._scheduler.commit(step)
+        reasons: dict[Answer, FinishReason] = {}
+        verified: list[Verified] = []
         for work, answer in zip(step.works, answers, strict=True):
+            length = len(work.sequence.ids)
             try:
-                self._use(work, answer, rows)
+                reason = self._use(work, answer, rows)
             except Exception as error:
                 self._fail(answer, error)
+                continue
+            if reason is not None:
+                reasons[answer] = reason
+            new_ids = tuple(work.sequence.ids[length:])
+            verified.append(
+                Verified(sequence=work.sequence, num_checked=max(0, work.num_outputs - 1), token_ids=new_ids)
+            )
+        if self._speculator is not None:
+            self._speculator.learn(verified, elapsed_ms=elapsed_ms, is_plain_decoding=is_plain)
+        for answer, reason in reasons.items():
+            self._finish(answer, reason)
 
-    def _use(self, work: Work, answer: Answer, rows: np.ndarray) -> None:
+    def _use(self, work: Work, answer: Answer, rows: np.ndarray) -> FinishReason | None:
         if work.start < work.sequence.num_prompt:
             answer.report_prefill()
         if work.num_outputs == 0:
-            return
+            return None
         first_position = work.start + work.count - work.num_outputs
         own_rows = rows[work.first_row : work.first_row + work.num_outputs, : self._num_tokens]
         reason = answer.take(own_rows, first_position, self._scratch)
-        if reason is not None:
-            self._finish(answer, reason)
+        if work.sequence.draft:
+            self._scheduler.settle(work.sequence)
+        return reason
 
     def _finish(self, answer: Answer, reason: FinishReason) -> None:
         del self._answers[answer.sequence]
         self._scheduler.finish(answer.sequence)
-        answer.complete(reason)
+        answer.complete(reason, self._last_report(answer))
 
     def _fail(self, answer: Answer, error: BaseException) -> None:
         del self._answers[answer.sequence]
         self._scheduler.drop(answer.sequence)
+        self._last_report(answer)
         answer.generation.finish(error)
+
+    def _last_report(self, answer: Answer) -> SpeculationReport | None:
+        """What guessing did for an answer that has ended; nothing is kept of it."""
+        if self._speculator is None:
+            return None
+        report = self._speculator.report(answer.sequence)
+        self._speculator.forget(answer.sequence)
+        return report
 
     def _end(self, error: BaseException | None) -> None:
         """The last thing the thread does."""
@@ -154,10 +222,13 @@ class EngineLoop:
             self._answers.clear()
             self._arrived.clear()
         try:
-            self._binding.close()
+            with ExitStack() as devices:
+                devices.callback(self._binding.close)
+                if self._speculator is not None:
+                    devices.callback(self._speculator.close)
         finally:
             for answer in answers:
                 if error is None:
-                    answer.complete("cancelled")
+                    answer.complete("cancelled", self._last_report(answer))
                 else:
                     answer.generation.finish(error)

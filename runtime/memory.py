@@ -24,15 +24,29 @@ Price = Callable[[int], DeviceMemory]
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryBill:
-    """What a model will reserve with that context size.  available_bytes: what the machine had to spare, if known."""
+    """What a model will reserve with that context size.
+
+    draft: what its draft model will, if it has one.  available_bytes: what the machine had to spare, if known.
+    """
 
     context_size: int
     memory: DeviceMemory
     available_bytes: int | None
+    draft: DeviceMemory | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """Both together."""
+        return self.memory.total_bytes + (self.draft.total_bytes if self.draft is not None else 0)
 
 
 def make_bill(
-    *, price: Price, trained_context_size: int, asked_context_size: int | None, available_bytes: int | None
+    *,
+    price: Price,
+    trained_context_size: int,
+    asked_context_size: int | None,
+    available_bytes: int | None,
+    draft_price: Price | None = None,
 ) -> MemoryBill:
     """The bill for the context size asked for, or else the least of what was trained, 8192 and what fits.
 
@@ -41,23 +55,28 @@ def make_bill(
     budget = None if available_bytes is None else available_bytes - min(_MARGIN_BYTES, available_bytes // _MARGIN_SHARE)
 
     def bill(context_size: int) -> MemoryBill:
-        return MemoryBill(context_size=context_size, memory=price(context_size), available_bytes=available_bytes)
+        return MemoryBill(
+            context_size=context_size,
+            memory=price(context_size),
+            available_bytes=available_bytes,
+            draft=draft_price(context_size) if draft_price is not None else None,
+        )
 
     wanted = bill(asked_context_size or min(trained_context_size, DEFAULT_CONTEXT_SIZE))
-    if budget is None or wanted.memory.total_bytes <= budget:
+    if budget is None or wanted.total_bytes <= budget:
         return wanted
     smallest = min(wanted.context_size, MIN_DEFAULT_CONTEXT_SIZE)
-    if asked_context_size is not None or price(smallest).total_bytes > budget:
+    if asked_context_size is not None or bill(smallest).total_bytes > budget:
         raise _too_large(wanted if asked_context_size is not None else bill(smallest), budget)
-    return bill(_largest(price, smallest, wanted.context_size, budget))
+    return bill(_largest(bill, smallest, wanted.context_size, budget))
 
 
-def _largest(price: Price, fits: int, too_large: int, budget: int) -> int:
+def _largest(bill: Callable[[int], MemoryBill], fits: int, too_large: int, budget: int) -> int:
     """The largest number of positions in whole pages that fits, between one that does and one that does not."""
     low, high = fits // PAGE_SIZE, -(-too_large // PAGE_SIZE)
     while high - low > 1:
         middle = (low + high) // 2
-        if price(middle * PAGE_SIZE).total_bytes <= budget:
+        if bill(middle * PAGE_SIZE).total_bytes <= budget:
             low = middle
         else:
             high = middle
@@ -65,11 +84,12 @@ def _largest(price: Price, fits: int, too_large: int, budget: int) -> int:
 
 
 def _too_large(bill: MemoryBill, budget: int) -> CapacityError:
-    memory = bill.memory
+    draft = f"; its draft model {bill.draft}" if bill.draft is not None else ""
     return CapacityError(
-        f"The model needs {size_text(memory.total_bytes)} with a context of {bill.context_size} tokens ({memory}), "
+        f"The model needs {size_text(bill.total_bytes)} with a context of {bill.context_size} tokens "
+        f"({bill.memory}{draft}), "
         f"and this machine can spare {size_text(budget)}. "
         f"Choose a smaller context size or a smaller model, or close other programs.",
-        needed_bytes=memory.total_bytes,
+        needed_bytes=bill.total_bytes,
         available_bytes=budget,
     )

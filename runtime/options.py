@@ -14,6 +14,7 @@ from runtime.constraints import OutputConstraint
 from runtime.devices.binding import Activations, CacheType
 from runtime.errors import OptionError
 from runtime.sampling import SamplingOptions
+from runtime.speculation.options import SpeculationOptions
 from runtime.validation import check_choice, check_integer
 
 ACTIVATIONS = get_args(Activations)
@@ -42,6 +43,7 @@ class EngineOptions:
     max_sequences: generations that share a step; more wait.  max_outputs: rows of logits a step.
     activations: how inputs of products are rounded.  isa: the instruction set, for tests and comparisons.
     kernel_folder: where compiled kernels are kept from one run to the next.
+    speculation: guessing the next tokens ahead, and with what.
     """
 
     context_size: int | None = None
@@ -54,6 +56,7 @@ class EngineOptions:
     kernel_folder: Path = DEFAULT_KERNEL_FOLDER
     max_sequences: int = 1
     max_outputs: int = 32
+    speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
 
     def __post_init__(self) -> None:
         if self.context_size is not None:
@@ -80,6 +83,7 @@ class GenerateOptions:
     add_bos: None: as the vocabulary says; for raw text.  parse_special: whether `<|im_end|>` and the like in a prompt's
     text become control tokens; None: in raw text yes, in messages no.  enable_thinking: handed to the template.
     ignore_end: goes on after the model's end token.  reuse_prefix: may begin from what earlier prompts left.
+    speculate: guesses may be made for it, if the engine does; they change nothing but the time.
     on_prefill(done, total): called from the engine's thread after each chunk of the prompt; must return soon.
     """
 
@@ -95,6 +99,7 @@ class GenerateOptions:
     enable_thinking: bool | None = None
     ignore_end: bool = False
     reuse_prefix: bool = True
+    speculate: bool = True
     on_prefill: PrefillProgress | None = None
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ Owns the decision.  Does not load: the engine carries it out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from models.description import ModelDescription, load_description
@@ -26,8 +27,16 @@ class Placement:
     notes: tuple[str, ...]
 
 
-def place(file: ModelFile, options: EngineOptions, machine: Machine) -> Placement:
-    """Decides for an open file.  Raises CapacityError when it does not fit, ModelError for what can't be run."""
+DraftPrice = Callable[[DeviceOptions], DeviceMemory]
+
+
+def place(
+    file: ModelFile, options: EngineOptions, machine: Machine, *, draft_price: DraftPrice | None = None
+) -> Placement:
+    """Decides for an open file.  Raises CapacityError when it does not fit, ModelError for what can't be run.
+
+    draft_price: what a draft model beside it reserves, if there is to be one.
+    """
     model = load_description(file)
     threads, thread_note = choose_threads(options.threads, machine)
 
@@ -50,6 +59,7 @@ def place(file: ModelFile, options: EngineOptions, machine: Machine) -> Placemen
         trained_context_size=model.context_length,
         asked_context_size=options.context_size,
         available_bytes=machine.memory_available_bytes,
+        draft_price=(lambda context_size: draft_price(options_for(context_size))) if draft_price is not None else None,
     )
     context_size = bill.context_size
     if context_size != model.context_length:
@@ -67,8 +77,14 @@ def place(file: ModelFile, options: EngineOptions, machine: Machine) -> Placemen
 def _limits(context_size: int, options: EngineOptions) -> Limits:
     return Limits(
         max_batch_tokens=min(options.batch_size, max(context_size, 1) * options.max_sequences),
-        max_outputs=options.max_outputs,
+        max_outputs=_max_outputs(options),
         max_sequences=options.max_sequences,
         context_size=context_size,
         num_pages=options.max_sequences * pages_for(context_size),
     )
+
+
+def _max_outputs(options: EngineOptions) -> int:
+    """Rows for what was asked for, and for the longest draft with the token before it."""
+    speculation = options.speculation
+    return options.max_outputs if speculation.is_off else max(options.max_outputs, speculation.draft_max + 1)

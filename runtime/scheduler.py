@@ -71,6 +71,17 @@ class Scheduler:
         """Sequences that run or wait."""
         return len(self._running) + len(self._waiting)
 
+    @property
+    def num_running(self) -> int:
+        """Sequences that have a slot."""
+        return len(self._running)
+
+    @property
+    def only_decodes(self) -> bool:
+        """Whether the next step will hold no part of a prompt."""
+        begins_another = bool(self._waiting and self._free_slots)
+        return not begins_another and all(sequence.is_decoding for sequence in self._running)
+
     def add(self, sequence: TokenSequence) -> None:
         """A new sequence, behind those that wait already."""
         assert 0 < len(sequence.ids) <= self._limits.context_size

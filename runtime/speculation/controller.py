@@ -1,0 +1,121 @@
+"""How many tokens to guess, and by whom: the numbers that promise the most tokens a second.
+
+Owns the decisions within a round.  Does not know how guesses are made, or what the tokens are.
+
+A guessed token is checked if the chance that it is kept is worth the time that it adds to the pass; another one is
+guessed if that holds for the time to guess it as well.  What time is worth is the rate at which tokens come anyway: a
+token is worth its time as long as it comes faster than those of the round on the whole (Dinkelbach, "On nonlinear
+fractional programming", 1967).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.speculation.drafter import Guess
+from runtime.speculation.pass_costs import PassCosts
+from runtime.speculation.track import Track
+
+# So many passes without drafts are measured before the first draft, and one again after so many others.
+PLAIN_PASSES = 2
+LONGEST_WITHOUT_PLAIN = 100
+# What a draft model's pass takes of the model's, as long as none was measured.
+_DRAFT_SHARE = 0.3
+
+
+class Controller:
+    """Measures, and says what a round should be like.  draft_min: tokens that a draft has at least."""
+
+    def __init__(self, *, draft_min: int) -> None:
+        self.costs = PassCosts()
+        self.tokens_out = 0
+        self.draft_min = max(1, draft_min)
+
+    def begin(self, num_sequences: int) -> Round | None:
+        """A round for so many sequences; None when a pass without drafts should be measured first."""
+        costs = self.costs
+        if costs.count(num_sequences) < PLAIN_PASSES or costs.age(num_sequences) > LONGEST_WITHOUT_PLAIN:
+            return None
+        return Round(costs=costs, num_sequences=num_sequences, draft_min=self.draft_min, num_tokens=num_sequences)
+
+
+@dataclass(eq=False, kw_only=True)
+class Round:
+    """A pass in the making.  num_tokens: that it has so far.
+
+    What a draft adds to a pass is time that every sequence waits, so it counts for each of them.
+    """
+
+    costs: PassCosts
+    num_sequences: int
+    draft_min: int
+    num_tokens: int
+
+    @property
+    def plain_ms(self) -> float:
+        """A pass without drafts: every sequence has a token more."""
+        return self.costs.ms(self.num_sequences)
+
+    def limits(self, track: Track) -> Limits:
+        """Limits for one draft of this drafter."""
+        best = max(1 / self.plain_ms, track.tokens_per_ms) * self.num_sequences
+        return Limits(round=self, track=track, tokens_per_ms=best)
+
+    def promise(self, track: Track, most: int) -> float:
+        """Tokens a millisecond that a sequence gets with a draft of this drafter, at its best length."""
+        chance, tokens, best = 1.0, 1.0, 0.0
+        for length in range(1, most + 1):
+            chance *= track.acceptance.mean
+            tokens += chance
+            if length >= self.draft_min:
+                best = max(best, tokens / self.time_ms(length, length * self.guess_ms(track)))
+        return best
+
+    def promise_of(self, guess: Guess, track: Track) -> float:
+        """Tokens a millisecond that a sequence gets with this guess."""
+        chance, tokens = 1.0, 1.0
+        for grade in guess.grades:
+            chance *= track.acceptance.chance(grade)
+            tokens += chance
+        return tokens / self.time_ms(len(guess.token_ids), guess.usual_ms)
+
+    def time_ms(self, length: int, draft_ms: float) -> float:
+        """What a sequence waits for a pass with a draft of that length, which took draft_ms to guess."""
+        added_ms = self.costs.added_ms(self.num_sequences, length) if length else 0.0
+        return self.plain_ms + (draft_ms + added_ms) * self.num_sequences
+
+    def guess_ms(self, track: Track) -> float:
+        """What it takes to guess a token for one sequence."""
+        if track.costs is None:
+            return 0.0
+        if not track.costs.is_known:
+            return _DRAFT_SHARE * self.plain_ms / self.num_sequences
+        return track.costs.ms(self.num_sequences) / self.num_sequences
+
+
+class Limits:
+    """Decides about the tokens of one draft, one after the other; see Wish."""
+
+    def __init__(self, *, round: Round, track: Track, tokens_per_ms: float) -> None:
+        self._round = round
+        self._track = track
+        self._tokens_per_ms = tokens_per_ms
+        self._least = max(round.draft_min if round.draft_min > 1 else 0, 1 if track.is_on_trial else 0)
+        self._chance = 1.0
+
+    def wants_more(self, guess: Guess) -> bool:
+        """Whether another token is worth guessing."""
+        if len(guess.token_ids) < self._least:
+            return True
+        added_ms = self._round.guess_ms(self._track) + self._added_ms()
+        return self._chance * self._track.acceptance.mean > self._tokens_per_ms * added_ms
+
+    def keeps(self, guess: Guess) -> bool:
+        """Whether the token guessed last is worth checking."""
+        self._chance *= self._track.acceptance.chance(guess.grades[-1])
+        is_kept = len(guess.token_ids) <= self._least or self._chance > self._tokens_per_ms * self._added_ms()
+        self._round.num_tokens += is_kept
+        return is_kept
+
+    def _added_ms(self) -> float:
+        return self._round.costs.added_ms(self._round.num_tokens, 1)

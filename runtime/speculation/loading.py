@@ -1,0 +1,103 @@
+"""Loading what guesses: the draft model's file, whether it may be used, and its device.
+
+Owns these choices.  Does not know how guesses are made.  A draft model that can't be used is no fault: the model
+answers without it, and a note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from models.description import ModelDescription, load_description
+from models.gguf_file import ModelFile, open_model_file
+from models.vocabulary import Vocabulary, load_vocabulary
+from runtime.devices import cpu
+from runtime.devices.binding import Binding, DeviceMemory, DeviceOptions
+from runtime.speculation.drafter import Drafter
+from runtime.speculation.model_drafter import ModelDrafter
+from runtime.speculation.ngram_drafter import NgramDrafter
+from runtime.speculation.options import SpeculationOptions
+from runtime.speculation.speculator import Speculator
+from runtime.speculation.vocabularies import difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedDraft:
+    """A draft model that is in use.  memory: what it reserved beside the model."""
+
+    name: str
+    path: Path
+    memory: DeviceMemory
+
+
+class DraftFile:
+    """A draft model's open file: what it is, what it would cost, and its binding."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelError for the file's faults."""
+        with ExitStack() as stack:
+            self._file: ModelFile = stack.enter_context(open_model_file(path))
+            self._model: ModelDescription = load_description(self._file)
+            self._stack = stack.pop_all()
+        self.path = path
+        self.name = self._model.name or path.stem
+
+    def __enter__(self) -> DraftFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def load_vocabulary(self) -> Vocabulary:
+        """The draft model's tokens."""
+        return load_vocabulary(self._file.metadata)
+
+    def price(self, options: DeviceOptions) -> DeviceMemory:
+        """What bind() will reserve beside a model that has these options."""
+        return cpu.price(self._model.program, self._file, _own_options(options))
+
+    def bind(self, options: DeviceOptions, progress: Callable[[str, int, int], None]) -> Binding:
+        """Loads it, for as many and as long sequences as the model has."""
+        model = self._model
+        if options.limits.context_size != model.context_length:
+            model = load_description(self._file, context_size=options.limits.context_size)
+        return cpu.bind(model.program, self._file, _own_options(options), progress)
+
+
+def refusal(draft: DraftFile, target: Vocabulary, words: Vocabulary) -> str | None:
+    """Why a draft model can't be used for a model with this vocabulary; None when it can."""
+    reason = difference(target, words)
+    if reason is None:
+        return None
+    return f"The draft model {draft.name} can't guess for this model, which goes on without it: {reason}."
+
+
+def make_speculator(
+    options: SpeculationOptions, draft: Binding | None, *, num_tokens: int, notes: tuple[str, ...]
+) -> Speculator | None:
+    """What guesses; None when nothing does and nothing was asked for.
+
+    draft: the draft model's binding, taken over.  num_tokens: ids that the model has.
+    """
+    drafters: list[Drafter] = []
+    if options.uses_text:
+        drafters.append(NgramDrafter())
+    if draft is not None:
+        drafters.append(ModelDrafter(draft, num_tokens=min(num_tokens, draft.vocab_size)))
+    return Speculator(drafters, options, notes=notes) if drafters or notes else None
+
+
+def loaded_draft(file: DraftFile | None, binding: Binding | None) -> LoadedDraft | None:
+    """What is told of a draft model that is in use."""
+    if file is None or binding is None:
+        return None
+    return LoadedDraft(name=file.name, path=file.path, memory=binding.memory)
+
+
+def _own_options(options: DeviceOptions) -> DeviceOptions:
+    """A draft model gives one row of logits a sequence."""
+    limits = replace(options.limits, max_outputs=options.limits.max_sequences)
+    return replace(options, limits=limits)

@@ -1,0 +1,161 @@
+"""Guesses of a small model, which follows every sequence in pages of its own.
+
+Owns the small model's device, its pages and its copy of each sequence.  Does not know whether guessing pays.  Its
+scheduler is the engine's, for a device of its own: prompts come in chunks, prefixes are reused, and what was guessed
+wrong is forgotten by cutting the page table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime import candidates as select
+from runtime.devices.binding import Binding
+from runtime.scheduler import Scheduler, Work
+from runtime.sequence import TokenSequence
+from runtime.speculation.drafter import Guess, Run, Wish
+from runtime.speculation.pass_costs import PassCosts
+
+# A grade for probabilities below these among the best tokens, and one for what lies above.
+_BORDERS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)
+_PRIOR = (0.25, 0.4, 0.5, 0.65, 0.75, 0.85, 0.95)
+_BEST = 8
+# More tokens than these in a pass: it reads a prompt, and says nothing about passes that guess.
+_MOST_TOKENS = 16
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _Follower:
+    """The small model's copy of a sequence.  num_agreed: tokens known to be the same in both."""
+
+    copy: TokenSequence
+    num_agreed: int
+
+
+class ModelDrafter:
+    """Guesses with the model that `binding` runs; see Drafter.  Takes the binding over.
+
+    num_tokens: ids that both models know.  clock: seconds, for tests.
+    """
+
+    name = "guesses of the draft model"
+    prior = _PRIOR
+
+    def __init__(self, binding: Binding, *, num_tokens: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.costs = PassCosts()
+        self.context_size = binding.limits.context_size
+        self.scheduler = Scheduler(binding.limits, binding.copy_page)
+        self._binding = binding
+        self._num_tokens = num_tokens
+        self._clock = clock
+        self._followers: dict[TokenSequence, _Follower] = {}
+
+    def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
+        guesses = [Guess() for _ in wishes]
+        asking: dict[TokenSequence, tuple[Wish, Guess]] = {}
+        for wish, guess in zip(wishes, guesses, strict=True):
+            if wish.wants_more(guess):
+                asking[self._follow(wish.sequence)] = (wish, guess)
+        copies = list(asking)
+        while asking:
+            asking = self._guess_one_more(asking, run)
+        for copy in copies:
+            if copy.num_pending == 1 and copy.num_computed:
+                copy.ids.pop()  # nothing is to be computed for it until it is asked for again
+        return guesses
+
+    def forget(self, sequence: TokenSequence) -> None:
+        follower = self._followers.pop(sequence, None)
+        if follower is not None:
+            self._cut(follower, sequence)
+            self.scheduler.finish(follower.copy)
+
+    def close(self) -> None:
+        self._followers.clear()
+        self._binding.close()
+
+    def _follow(self, sequence: TokenSequence) -> TokenSequence:
+        """The copy with all of the sequence's tokens, at least one of them not computed."""
+        follower = self._followers.get(sequence)
+        length = len(sequence.ids)
+        if follower is None:
+            copy = TokenSequence(
+                ids=list(sequence.ids),
+                num_prompt=sequence.num_prompt,
+                next_output=length - 1,
+                may_reuse=sequence.may_reuse,
+            )
+            self._followers[sequence] = _Follower(copy=copy, num_agreed=length)
+            self.scheduler.add(copy)
+            return copy
+        self._cut(follower, sequence)
+        copy = follower.copy
+        copy.ids.extend(sequence.ids[len(copy.ids) :])
+        copy.next_output = length - 1
+        self.scheduler.rewind(copy, length - 1)
+        follower.num_agreed = length
+        return copy
+
+    def _cut(self, follower: _Follower, sequence: TokenSequence) -> None:
+        """Forgets what the copy has that the sequence has not."""
+        copy = follower.copy
+        agreed = min(follower.num_agreed, len(copy.ids))
+        most = min(len(copy.ids), len(sequence.ids))
+        while agreed < most and copy.ids[agreed] == sequence.ids[agreed]:
+            agreed += 1
+        self.scheduler.rewind(copy, agreed)
+        del copy.ids[agreed:]
+
+    def _guess_one_more(
+        self, asking: dict[TokenSequence, tuple[Wish, Guess]], run: Run
+    ) -> dict[TokenSequence, tuple[Wish, Guess]]:
+        """Runs a pass; returns those that go on.  Who has more of its prompt to read goes on another time."""
+        step = self.scheduler.plan()
+        if step is None:
+            return {}
+        started_s = self._clock()
+        rows = run(self._binding, step.batch)
+        if rows is None:
+            return {}
+        elapsed_ms = (self._clock() - started_s) * 1e3
+        self.scheduler.commit(step)
+        num_tokens = len(step.batch.token_ids)
+        usual_ms = 0.0
+        if num_tokens <= _MOST_TOKENS:
+            self.costs.record(num_tokens, elapsed_ms)
+            usual_ms = self.costs.ms(num_tokens)
+        goes_on: dict[TokenSequence, tuple[Wish, Guess]] = {}
+        for work in step.works:
+            copy = work.sequence
+            if copy not in asking:
+                continue
+            wish, guess = asking[copy]
+            guess.draft_ms += elapsed_ms / len(step.works)
+            guess.usual_ms += usual_ms / len(step.works)
+            if copy.num_pending == 0 and self._choose(work, wish, guess, rows):
+                copy.ids.append(guess.token_ids[-1])
+                copy.next_output = len(copy.ids) - 1
+                goes_on[copy] = wish, guess
+        return goes_on
+
+    def _choose(self, work: Work, wish: Wish, guess: Guess, rows: np.ndarray) -> bool:
+        """Adds a token to the guess if it is worth checking; says whether the guess should go on."""
+        row = rows[work.first_row + work.num_outputs - 1, : self._num_tokens]
+        best = select.largest(row, _BEST)
+        token_id = wish.choose(row, work.sequence.ids)
+        guess.append(token_id, _grade(best, token_id))
+        if not wish.keeps(guess):
+            guess.pop()
+            return False
+        return len(guess.token_ids) < wish.most and wish.wants_more(guess)
+
+
+def _grade(best: select.Candidates, token_id: int) -> int:
+    """By the token's share of the probability of the best tokens; 0 if it is not among them."""
+    weights = select.weights(best, 1.0)
+    share = float(weights[best.ids == token_id].sum() / weights.sum())
+    return sum(share >= border for border in _BORDERS)

@@ -1,0 +1,265 @@
+"""Speculation as the engine's loop sees it: drafts before a step, lessons after it.
+
+Owns the drafters, what each round was and what it brought, for each sequence.  Does not know rows of logits, text or
+threads: what is kept of a draft is decided by the one that chooses tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runtime.errors import EngineError
+from runtime.sequence import TokenSequence
+from runtime.speculation.controller import Controller, Round
+from runtime.speculation.drafter import Choose, Drafter, Guess, Run, Wish
+from runtime.speculation.options import SpeculationOptions, SpeculationReport
+from runtime.speculation.track import Track
+
+
+class Contender(Protocol):
+    """What is asked of an answer that may get a draft."""
+
+    @property
+    def sequence(self) -> TokenSequence: ...
+
+    @property
+    def tokens_wanted(self) -> int:
+        """How many more it will have at most."""
+        ...
+
+    @property
+    def guess(self) -> Choose: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What a step brought a sequence.  num_checked: tokens of its draft that were in it; token_ids: what it got."""
+
+    sequence: TokenSequence
+    num_checked: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _Tally:
+    """Counts for one answer; see SpeculationReport."""
+
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    rounds: int = 0
+    plain_tokens: int = 0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class _Draft:
+    track: Track
+    guess: Guess
+
+
+class Speculator:
+    """Gives sequences drafts.  The engine's thread calls everything.
+
+    drafters: those that need no time first; each is asked where those before it promise less.
+    notes: why something that was asked for is not there; reported with every answer.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], options: SpeculationOptions, *, notes: Sequence[str] = ()) -> None:
+        self._pairs = [(drafter, Track(drafter.name, drafter.prior, drafter.costs)) for drafter in drafters]
+        self._draft_max = options.draft_max
+        self._controller = Controller(draft_min=options.draft_min)
+        self._notes = tuple(notes)
+        self._drafts: dict[TokenSequence, _Draft] = {}
+        self._tallies: dict[TokenSequence, _Tally] = {}
+
+    def propose(self, contenders: Sequence[Contender], run: Run, *, num_sequences: int, context_size: int) -> None:
+        """Gives drafts to sequences that decode.  num_sequences: those that share the next step.
+
+        May find nothing, or be stopped: then they have none.
+        """
+        for contender in contenders:
+            contender.sequence.draft.clear()
+            self._drafts.pop(contender.sequence, None)
+        round = self._controller.begin(num_sequences)
+        if round is None:
+            return
+        drafted: dict[TokenSequence, _Draft] = {}
+        for drafter, track in self._pairs:
+            if not track.is_on(self._controller.tokens_out):
+                continue
+            try:
+                self._ask(drafter, track, contenders, drafted, run, round, context_size)
+            except (EngineError, OSError, RuntimeError) as error:
+                track.fail(f"{track.name} failed: {error}")
+        for sequence, draft in drafted.items():
+            if len(draft.guess.token_ids) >= self._controller.draft_min:
+                sequence.draft[:] = draft.guess.token_ids
+                self._drafts[sequence] = draft
+            else:
+                self._tally(sequence).draft_ms += draft.guess.draft_ms
+
+    def learn(self, results: Sequence[Verified], *, elapsed_ms: float, is_plain_decoding: bool) -> None:
+        """A step was run.  is_plain_decoding: every token of it was a sequence's last one or of its draft."""
+        controller = self._controller
+        num_checked = sum(result.num_checked for result in results)
+        num_sequences = len(results)
+        if is_plain_decoding:
+            controller.costs.record(num_sequences + num_checked, elapsed_ms)
+        controller.tokens_out += sum(len(result.token_ids) for result in results)
+        for result in results:
+            tally = self._tally(result.sequence)
+            draft = self._drafts.pop(result.sequence, None)
+            if draft is not None:
+                tally.draft_ms += draft.guess.draft_ms
+            if draft is None or not result.num_checked or not result.token_ids:
+                tally.plain_tokens += len(result.token_ids)
+                continue
+            _count(tally, draft.guess, result)
+            tally.verify_ms += elapsed_ms
+            if is_plain_decoding:
+                self._judge(draft, result, num_sequences, num_sequences + num_checked)
+
+    def report(self, sequence: TokenSequence) -> SpeculationReport:
+        """What guessing did for a sequence."""
+        tally = self._tally(sequence)
+        tokens_out = self._controller.tokens_out
+        is_on = any(track.is_on(tokens_out) for _, track in self._pairs)
+        reasons = [*self._notes, *(track.reason for _, track in self._pairs if track.is_paused and track.reason)]
+        accepted = sum(tally.accepted)
+        return SpeculationReport(
+            drafted=sum(tally.drafted),
+            accepted=accepted,
+            drafted_by_position=tuple(tally.drafted),
+            accepted_by_position=tuple(tally.accepted),
+            acceptance_by_position=tuple(
+                kept / tried for kept, tried in zip(tally.accepted, tally.drafted, strict=True)
+            ),
+            rounds=tally.rounds,
+            plain_tokens=tally.plain_tokens,
+            tokens_per_round=(accepted + tally.rounds) / tally.rounds if tally.rounds else None,
+            draft_ms=tally.draft_ms,
+            verify_ms=tally.verify_ms,
+            state="on" if is_on else "off",
+            reason="; ".join(reasons) or None,
+        )
+
+    def forget(self, sequence: TokenSequence) -> None:
+        """The sequence has ended."""
+        self._drafts.pop(sequence, None)
+        self._tallies.pop(sequence, None)
+        for drafter, _ in self._pairs:
+            drafter.forget(sequence)
+
+    def close(self) -> None:
+        """Gives the drafters' devices back."""
+        for drafter, _ in self._pairs:
+            drafter.close()
+
+    def _tally(self, sequence: TokenSequence) -> _Tally:
+        return self._tallies.setdefault(sequence, _Tally())
+
+    def _ask(
+        self,
+        drafter: Drafter,
+        track: Track,
+        contenders: Sequence[Contender],
+        drafted: dict[TokenSequence, _Draft],
+        run: Run,
+        round: Round,
+        context_size: int,
+    ) -> None:
+        wishes: list[Wish] = []
+        for contender in contenders:
+            sequence = contender.sequence
+            room = min(context_size, drafter.context_size or context_size) - len(sequence.ids)
+            most = min(self._draft_max, contender.tokens_wanted - 1, room)
+            if most < self._controller.draft_min:
+                continue
+            if drafter.costs is not None and not self._promises_more(track, drafted.get(sequence), round, most):
+                continue
+            if sequence in drafted:
+                round.num_tokens -= len(drafted[sequence].guess.token_ids)
+            limits = round.limits(track)
+            wishes.append(
+                Wish(
+                    sequence=sequence,
+                    most=most,
+                    choose=contender.guess,
+                    wants_more=limits.wants_more,
+                    keeps=limits.keeps,
+                )
+            )
+        if not wishes:
+            return
+        for wish, guess in zip(wishes, drafter.propose(wishes, run), strict=True):
+            sequence = wish.sequence
+            if guess.token_ids:
+                drafted[sequence] = _Draft(track=track, guess=guess)
+                continue
+            if sequence in drafted:
+                round.num_tokens += len(drafted[sequence].guess.token_ids)
+            self._tally(sequence).draft_ms += guess.draft_ms
+            if guess.usual_ms:
+                self._charge(track, round, guess)
+
+    def _charge(self, track: Track, round: Round, guess: Guess) -> None:
+        """Guessing took time and brought nothing worth checking."""
+        track.judge(
+            tokens=1,
+            round_ms=round.time_ms(0, guess.usual_ms),
+            plain_ms=round.plain_ms,
+            tokens_out=self._controller.tokens_out,
+        )
+
+    def _promises_more(self, track: Track, rival: _Draft | None, round: Round, most: int) -> bool:
+        """Whether a model that takes time to guess promises more than the draft that is there, or than none."""
+        promised = round.promise(track, most)
+        if rival is not None and promised <= round.promise_of(rival.guess, rival.track):
+            return False
+        plain = 1 / round.plain_ms
+        if promised <= plain and not track.is_on_trial and round.num_sequences == 1:
+            track.pause(plain_ms=round.plain_ms, tokens_out=self._controller.tokens_out)
+            return False
+        return promised > plain or track.is_on_trial
+
+    def _judge(self, draft: _Draft, result: Verified, num_sequences: int, num_tokens: int) -> None:
+        """Tells the drafter's track how many tokens were right and what they took, by the usual times."""
+        guess = draft.guess
+        num_right = _num_right(guess, result)
+        for index in range(min(num_right + 1, result.num_checked, len(result.token_ids))):
+            draft.track.acceptance.record(guess.grades[index], is_right=index < num_right)
+        costs = self._controller.costs
+        plain_ms = costs.ms(num_sequences)
+        # What the drafts of all sequences add to the pass is shared out by their lengths.
+        share = result.num_checked / (num_tokens - num_sequences)
+        added_ms = costs.added_ms(num_sequences, num_tokens - num_sequences) * share
+        draft.track.judge(
+            tokens=len(result.token_ids),
+            round_ms=plain_ms + (guess.usual_ms + added_ms) * num_sequences,
+            plain_ms=plain_ms,
+            tokens_out=self._controller.tokens_out,
+        )
+
+
+def _num_right(guess: Guess, result: Verified) -> int:
+    """How many tokens of a draft are those that were chosen."""
+    num_right = 0
+    for guessed, chosen in zip(guess.token_ids[: result.num_checked], result.token_ids, strict=False):
+        if guessed != chosen:
+            break
+        num_right += 1
+    return num_right
+
+
+def _count(tally: _Tally, guess: Guess, result: Verified) -> None:
+    """All but the last token of a round were guessed; the last one is the model's own, guessed or not."""
+    num_kept = len(result.token_ids) - 1
+    tally.rounds += 1
+    tally.drafted.extend([0] * (result.num_checked - len(tally.drafted)))
+    tally.accepted.extend([0] * (result.num_checked - len(tally.accepted)))
+    for index in range(result.num_checked):
+        tally.drafted[index] += 1
+        tally.accepted[index] += index < num_kept

@@ -1,0 +1,91 @@
+"""What is known about one drafter: how often it is right, what it brings, and whether it pays at present.
+
+Owns the decision to stop guessing and to try again.  Does not know drafters, sequences or how long a draft should be.
+
+A trial that fails costs little: a drafter that lost the time of LOSS_TOKENS tokens since it began is stopped, and tried
+again after a pause, which is longer each time.  What it gained may be lost again, up to CREDIT_TOKENS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.speculation.acceptance import Acceptance
+from runtime.speculation.pass_costs import PassCosts
+
+LOSS_TOKENS = 2.0
+CREDIT_TOKENS = 4.0
+FIRST_PAUSE_TOKENS = 256
+LONGEST_PAUSE_TOKENS = 4096
+# So many drafts are judged before what they promise is compared with what they cost.
+TRIAL_ROUNDS = 4
+_FADING = 0.9  # of the tokens and times that rates are made of, with each round
+
+
+class Track:
+    """name: in sentences for the user.  costs: of the drafter's passes, if it needs any."""
+
+    def __init__(self, name: str, prior: Sequence[float], costs: PassCosts | None) -> None:
+        self.name = name
+        self.acceptance = Acceptance(prior)
+        self.costs = costs
+        self.reason: str | None = None
+        self._resumes_at: int | None = None
+        self._pause_tokens = FIRST_PAUSE_TOKENS
+        self._has_failed = False
+        self._begin_trial()
+
+    def _begin_trial(self) -> None:
+        self._num_rounds = 0
+        self._balance_tokens = 0.0
+        self._tokens = self._ms = 0.0
+
+    def is_on(self, tokens_out: int) -> bool:
+        """Whether it may guess, now that the engine has given so many tokens; a pause may end with this call."""
+        if self._has_failed:
+            return False
+        if self._resumes_at is not None and tokens_out >= self._resumes_at:
+            self._resumes_at = None
+            self.acceptance.forget_most()
+            self._begin_trial()
+        return self._resumes_at is None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was stopped, at the last look."""
+        return self._has_failed or self._resumes_at is not None
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether too little was judged to compare it with anything."""
+        return self._num_rounds < TRIAL_ROUNDS
+
+    @property
+    def tokens_per_ms(self) -> float:
+        """Tokens that rounds with its drafts gave, over their time; 0 before the first."""
+        return self._tokens / self._ms if self._ms else 0.0
+
+    def fail(self, reason: str) -> None:
+        """It can't guess any more."""
+        self._has_failed = True
+        self.reason = reason
+
+    def judge(self, *, tokens: int, round_ms: float, plain_ms: float, tokens_out: int) -> None:
+        """A round with a draft of it gave so many tokens.  plain_ms: a token without a draft."""
+        self._num_rounds += 1
+        self._tokens = self._tokens * _FADING + tokens
+        self._ms = self._ms * _FADING + round_ms
+        self._balance_tokens = min(CREDIT_TOKENS, self._balance_tokens + tokens - round_ms / plain_ms)
+        if self._balance_tokens == CREDIT_TOKENS:
+            self._pause_tokens = FIRST_PAUSE_TOKENS
+        if self._balance_tokens < -LOSS_TOKENS:
+            self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
+
+    def pause(self, *, plain_ms: float, tokens_out: int) -> None:
+        """It does not pay."""
+        self.reason = (
+            f"{self.name} gave {1e3 * self.tokens_per_ms:.1f} tokens/s, {1e3 / plain_ms:.1f} come without; "
+            f"they are tried again after {self._pause_tokens} tokens"
+        )
+        self._resumes_at = tokens_out + self._pause_tokens
+        self._pause_tokens = min(2 * self._pause_tokens, LONGEST_PAUSE_TOKENS)
