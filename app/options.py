@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import UsageError
+from app.sampling_choices import NO_LIMIT, sampling_options
 
 if TYPE_CHECKING:
     from runtime.options import EngineOptions, GenerateOptions
-
-NO_LIMIT = -1
-"""What -n and -s take for "no limit" and "any seed", as llama.cpp does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +35,27 @@ class Preferences:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exp: float | None = None
+    mirostat: int | None = None
+    mirostat_ent: float | None = None
+    mirostat_lr: float | None = None
     repeat_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    repeat_last_n: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breaker: tuple[str, ...] | None = None
+    logit_bias: tuple[str, ...] | None = None
+    banned_string: tuple[str, ...] | None = None
+    samplers: str | None = None
     stop: tuple[str, ...] | None = None
     activations: str | None = None
     isa: str | None = None
@@ -87,9 +103,27 @@ SAMPLING_OPTIONS = (
     _option("top_k", int, "--top-k", "K", "keep the K best tokens; 0 keeps all (40)"),
     _option("top_p", float, "--top-p", "P", "keep the best tokens that reach probability P (0.95)"),
     _option("min_p", float, "--min-p", "P", "drop tokens less than P times as likely as the best (0.05)"),
+    _option("typical_p", float, "--typical-p --typical", "P", "keep the tokens nearest to the expected surprise (1)"),
+    _option("top_n_sigma", float, "--top-n-sigma --top-nsigma", "N", "keep logits N deviations below the best; 0: off"),
+    _option("xtc_probability", float, "--xtc-probability", "P", "how often the likeliest tokens are left out (0)"),
+    _option("xtc_threshold", float, "--xtc-threshold", "P", "how likely such tokens are at least (0.1)"),
+    _option("dynatemp_range", float, "--dynatemp-range", "T", "let the temperature move that far either way (0)"),
+    _option("dynatemp_exp", float, "--dynatemp-exp", "X", "how it moves with the entropy (1)"),
+    _option("mirostat", int, "--mirostat", "N", "2: mirostat 2 instead of the stages that drop tokens (0)"),
+    _option("mirostat_ent", float, "--mirostat-ent", "X", "the surprise that mirostat aims at, in bits (5)"),
+    _option("mirostat_lr", float, "--mirostat-lr", "X", "how fast mirostat learns (0.1)"),
     _option("repeat_penalty", float, "--repeat-penalty", "X", "divide what was said lately by X (1)"),
     _option("presence_penalty", float, "--presence-penalty", "X", "take X off what was said lately (0)"),
     _option("frequency_penalty", float, "--frequency-penalty", "X", "take X off for each time it was said lately (0)"),
+    _option("repeat_last_n", int, "--repeat-last-n", "N", "how many tokens back these penalties look (64)"),
+    _option("dry_multiplier", float, "--dry-multiplier", "X", "penalty for going on with a phrase said before (0)"),
+    _option("dry_base", float, "--dry-base", "X", "how it grows with the phrase's length (1.75)"),
+    _option("dry_allowed_length", int, "--dry-allowed-length", "N", "the length from which on it holds (2)"),
+    _option("dry_penalty_last_n", int, "--dry-penalty-last-n", "N", "how many tokens back it looks; -1: all (-1)"),
+    _option("dry_sequence_breaker", tuple, "--dry-sequence-breaker", "TEXT", "no phrase reaches over this; none: none"),
+    _option("logit_bias", tuple, "-l --logit-bias", "ID+X", "add X to the logit of token ID; ID-inf forbids it"),
+    _option("banned_string", tuple, "--banned-string", "TEXT", "never write this; may be given several times"),
+    _option("samplers", str, "--samplers", "CHAIN", "the stages in order, between semicolons"),
     _option("stop", tuple, "--stop", "TEXT", "end before this text; may be given several times"),
     _option("system", str, "--system", "TEXT", "system prompt"),
 )
@@ -142,9 +176,8 @@ def real_number(text: str) -> float:
 def preferences_of(namespace: argparse.Namespace) -> Preferences:
     """What was chosen on the command line."""
     chosen = {option.key: getattr(namespace, option.key, None) for option in OPTIONS}
-    if chosen["stop"] is not None:
-        chosen["stop"] = tuple(chosen["stop"])
-    return Preferences(**chosen)
+    lists = [option.key for option in OPTIONS if option.kind is tuple and chosen[option.key] is not None]
+    return Preferences(**{**chosen, **{key: tuple(chosen[key]) for key in lists}})
 
 
 def engine_options(preferences: Preferences) -> EngineOptions:
@@ -172,23 +205,11 @@ def generate_options(preferences: Preferences, **more: Any) -> GenerateOptions:
     """How an answer is to be made.  more: further fields of GenerateOptions.  Raises UsageError."""
     from runtime.errors import OptionError
     from runtime.options import GenerateOptions
-    from runtime.sampling import SamplingOptions
 
-    sampling = {
-        "temperature": preferences.temp,
-        "top_k": preferences.top_k,
-        "top_p": preferences.top_p,
-        "min_p": preferences.min_p,
-        "repeat_penalty": preferences.repeat_penalty,
-        "presence_penalty": preferences.presence_penalty,
-        "frequency_penalty": preferences.frequency_penalty,
-        "seed": None if preferences.seed == NO_LIMIT else preferences.seed,
-    }
     max_tokens = None if preferences.predict == NO_LIMIT else preferences.predict
     try:
-        return GenerateOptions(
-            sampling=SamplingOptions(**_chosen(sampling)), max_tokens=max_tokens, stop=preferences.stop or (), **more
-        )
+        sampling = sampling_options(preferences)
+        return GenerateOptions(sampling=sampling, max_tokens=max_tokens, stop=preferences.stop or (), **more)
     except OptionError as error:
         raise UsageError(str(error)) from error
 
