@@ -40,7 +40,7 @@ def clone(tmp_path: Path) -> Path:
     """A folder with what set_up.sh reads."""
     folder = tmp_path / "clone"
     (folder / "scripts").mkdir(parents=True)
-    (folder / "kernels_gpu").mkdir()
+    (folder / "runtime" / "devices").mkdir(parents=True)
     for name in SCRIPTS:
         shutil.copy(ROOT / "scripts" / name, folder / "scripts")
     for path in [*ROOT.glob("requirements*.txt"), ROOT / "pyproject.toml"]:
@@ -184,7 +184,7 @@ def gpu_requirements(clone: Path, answer: str | None, **variables: str) -> str:
     ],
 )
 def test_the_driver_and_the_card_choose_the_pinned_file(answer: str, name: str, clone: Path) -> None:
-    (clone / "kernels_gpu" / "product.cu").touch()
+    (clone / "runtime" / "devices" / "gpu.py").touch()
     assert gpu_requirements(clone, answer) == name
     assert gpu_requirements(clone, answer, GPU="0") == ""
     assert (clone / name).exists()
@@ -195,7 +195,7 @@ def test_nothing_for_a_card_while_there_is_nothing_to_run_on_it(clone: Path) -> 
 
 
 def test_the_chosen_file_is_installed_once(clone: Path) -> None:
-    (clone / "kernels_gpu" / "product.cu").touch()
+    (clone / "runtime" / "devices" / "gpu.py").touch()
     tool = write_program(clone / "tools" / "nvidia-smi", "#!/bin/sh\necho '580.65.06, 8.6'\n")
     variables = {"PYTHON": str(stand_in(clone)), "GPU": "", "PATH": f"{tool.parent}:{os.environ['PATH']}"}
     assert installed_files(set_up(clone, **variables)[1]) == ["requirements.txt", "requirements-gpu.txt", "."]

@@ -1,0 +1,113 @@
+// A unit of weights, 32 columns of one row, from the planes that layout.py describes to eight words of four codes.
+//
+// One lane takes one unit: 16 bytes of low bits (8 with 2 bits, 2 x 16 with 8 bits), 4 or 8 of high bits, 2 of
+// sub-scales, 2 or 4 of scales.  Neighbouring lanes take neighbouring units, so a warp's loads are whole lines.
+#pragma once
+#include "layout.h"
+#include "portable.cuh"
+
+#define GROUPS (WARP / GROUP_COLUMNS)
+#define HAS_SIGN (LOW_BITS == 8)
+#if LOW_BITS == 2
+#define LOW_BYTES 8
+#else
+#define LOW_BYTES 16
+#endif
+
+struct Unit {
+    int codes[8];  // codes[i]: columns 4 i to 4 i + 3
+    float scale[GROUPS];
+    float minimum[GROUPS];  // with its sign: added
+};
+
+struct Planes {
+    const byte *low, *high, *sub, *scale;
+    size_t low_stride;  // between the two planes of 8 bits
+    int units;
+};
+
+__device__ __forceinline__ Planes planes_at(const byte* base, int rows, int units) {
+    const size_t count = (size_t)rows * units;
+    Planes planes;
+    planes.units = units;
+    planes.low_stride = count * 16;
+    planes.low = base;
+    planes.high = planes.low + aligned_256(count * (LOW_BITS * 4));
+    planes.sub = planes.high + aligned_256(count * (HIGH_BITS * 4));
+    planes.scale = planes.sub + aligned_256(SUB_KIND ? count * 2 : 0);
+    return planes;
+}
+
+__device__ __forceinline__ void load_codes(const Planes& planes, size_t at, int (&codes)[8]) {
+#if LOW_BITS == 8
+    const int4 first = *(const int4*)(planes.low + at * 16);
+    const int4 last = *(const int4*)(planes.low + planes.low_stride + at * 16);
+    codes[0] = first.x, codes[1] = first.y, codes[2] = first.z, codes[3] = first.w;
+    codes[4] = last.x, codes[5] = last.y, codes[6] = last.z, codes[7] = last.w;
+#elif LOW_BITS == 4
+    const int4 low = *(const int4*)(planes.low + at * 16);
+    const int words[4] = {low.x, low.y, low.z, low.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        codes[i] = words[i] & 0x0f0f0f0f;
+        codes[i + 4] = (words[i] >> 4) & 0x0f0f0f0f;
+    }
+#else
+    const int2 low = *(const int2*)(planes.low + at * 8);
+#pragma unroll
+    for (int i = 0; i < 8; i++) codes[i] = ((i & 1 ? low.y : low.x) >> (i >> 1) * 2) & 0x03030303;
+#endif
+#if HIGH_BITS == 1
+    const int high = *(const int*)(planes.high + at * 4);
+#pragma unroll
+    for (int i = 0; i < 8; i++) codes[i] |= ((high >> i) & 0x01010101) << LOW_BITS;
+#elif HIGH_BITS == 2
+    const int2 high = *(const int2*)(planes.high + at * 8);
+#pragma unroll
+    for (int i = 0; i < 8; i++) codes[i] |= (((i & 1 ? high.y : high.x) >> (i >> 1) * 2) & 0x03030303) << LOW_BITS;
+#endif
+}
+
+__device__ __forceinline__ void load_scales(const Planes& planes, size_t at, float* scale, float* minimum) {
+    const half_bits* stored = (const half_bits*)planes.scale + at / UNITS_PER_SCALE * (MINIMUM_SIGN ? 2 : 1);
+    const float whole = half_to_float(stored[0]);
+    const float lowest = MINIMUM_SIGN ? MINIMUM_SIGN * half_to_float(stored[MINIMUM_SIGN ? 1 : 0]) : 0.0f;
+#if SUB_KIND == 0
+    scale[0] = whole;
+    minimum[0] = lowest;
+#else
+    const int sub = *(const unsigned short*)(planes.sub + at * 2);
+#if SUB_KIND == 1
+    scale[0] = whole * (float)(sub & 255);
+    minimum[0] = lowest * (float)(sub >> 8);
+#else
+#pragma unroll
+    for (int group = 0; group < 2; group++) {
+        const int own = sub >> 8 * group;
+#if SUB_KIND == 2
+        scale[group] = whole * (float)(own & 15);
+        minimum[group] = lowest * (float)(own >> 4 & 15);
+#else
+        scale[group] = whole * (float)(signed char)own;
+        minimum[group] = 0.0f;
+#endif
+    }
+#endif
+#endif
+}
+
+__device__ __forceinline__ Unit load_unit(const Planes& planes, int row, int unit) {
+    const size_t at = (size_t)row * planes.units + unit;
+    Unit loaded;
+    load_codes(planes, at, loaded.codes);
+    load_scales(planes, at, loaded.scale, loaded.minimum);
+    return loaded;
+}
+
+// The weight of a column, 0 to 31, of a unit.
+__device__ __forceinline__ float weight_of(const Unit& unit, int column) {
+    const int bits = unit.codes[column >> 2] >> 8 * (column & 3);
+    const int code = HAS_SIGN ? (int)(signed char)bits : (bits & 255);
+    const int group = column / GROUP_COLUMNS;
+    return fmaf(unit.scale[group], (float)(code - ZERO_POINT), unit.minimum[group]);
+}

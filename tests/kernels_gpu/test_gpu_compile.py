@@ -1,0 +1,96 @@
+"""GPU kernels compile for every architecture, without a driver: no spills, registers and shared memory in bounds."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from gpu_bench import SOURCES
+
+from kernels_gpu import cubin_cache, nvrtc
+from kernels_gpu.cubin_cache import Unit, compile_unit, cubin_path, key_of
+from kernels_gpu.layout import PLANE_FORMATS, defines_for
+
+ARCHITECTURES = ("75", "80", "86", "89", "90", "120")
+# Where tokens are many the compiler loads ahead: three blocks of 128 threads a multiprocessor still fit.
+MOST_REGISTERS = dict.fromkeys(("product_4", "gated_4", "product_8", "gated_8"), 168)
+_USE = re.compile(r"entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+
+
+def units() -> list[Unit]:
+    """Every format of the products once, architectures taken in turn; all else for every architecture."""
+    found = [
+        Unit(source=SOURCES / "product.cu", defines=defines_for(name, 1 + idx % 2), architecture=architecture)
+        for idx, (name, architecture) in enumerate(zip((*PLANE_FORMATS, "Q4_K", "Q6_K"), cycle(ARCHITECTURES)))
+    ]
+    found += [
+        Unit(source=SOURCES / "product_plain.cu", defines=defines_for(name, 1), architecture=architecture)
+        for name, architecture in zip(("F32", "F16", "BF16"), ARCHITECTURES[::2], strict=True)
+    ]
+    products = ("product.cu", "product_plain.cu")
+    others = [path for path in sorted(SOURCES.glob("*.cu")) if path.name not in products]
+    return found + [Unit(source=path, defines=(), architecture=name) for path in others for name in ARCHITECTURES]
+
+
+@pytest.fixture(scope="module")
+def logs() -> dict[str, str]:
+    """What ptxas said of every unit, by a name for people."""
+    wanted = units()
+    with ThreadPoolExecutor(2) as pool:
+        compiled = list(pool.map(compile_unit, wanted))
+    for result in compiled:
+        assert result.cubin[:4] == b"\x7fELF"
+    names = [f"{unit.source.name} {' '.join(unit.defines)} sm_{unit.architecture}" for unit in wanted]
+    return {name: result.log for name, result in zip(names, compiled, strict=True)}
+
+
+def test_no_kernel_spills_or_takes_too_much(logs: dict[str, str]) -> None:
+    for unit, log in logs.items():
+        found = _USE.findall(log.replace("\n", " "))
+        assert found, f"{unit}: no kernels in the log"
+        for kernel, spilled, registers, shared in found:
+            assert int(spilled) == 0, f"{unit}: {kernel} spills {spilled} bytes"
+            most = MOST_REGISTERS.get(kernel, 96)
+            assert int(registers) <= most, f"{unit}: {kernel} uses {registers} registers, at most {most}"
+            assert int(shared or 0) <= 48 * 1024, f"{unit}: {kernel} uses {shared} bytes of shared memory"
+
+
+def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = Unit(source=SOURCES / "rows.cu", defines=(), architecture="86")
+    made: list[Unit] = []
+
+    def count(wanted: Unit) -> nvrtc.Compiled:
+        made.append(wanted)
+        return compile_unit(wanted)
+
+    monkeypatch.setattr(cubin_cache, "compile_unit", count)
+    path = cubin_path(unit, tmp_path / "cubins")
+    assert path.read_bytes()[:4] == b"\x7fELF"
+    assert cubin_path(unit, tmp_path / "cubins") == path
+    assert made == [unit]
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_a_cubin_s_name_knows_everything_it_is_made_from(tmp_path: Path) -> None:
+    for path in SOURCES.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    unit = Unit(source=tmp_path / "rows.cu", defines=("ONE 1",), architecture="86")
+    first = key_of(unit, (13, 0))
+    others = {
+        key_of(unit, (13, 1)),
+        key_of(replace(unit, architecture="89"), (13, 0)),
+        key_of(replace(unit, defines=("ONE 2",)), (13, 0)),
+    }
+    (tmp_path / "portable.cuh").write_text("// another\n")
+    others.add(key_of(unit, (13, 0)))
+    assert len(others | {first}) == 5
+
+
+def test_a_refused_source_comes_with_the_log(tmp_path: Path) -> None:
+    (tmp_path / "wrong.cu").write_text("nonsense here;\n")
+    with pytest.raises(nvrtc.CompileError, match=r"wrong\.cu could not be compiled.*nonsense"):
+        compile_unit(Unit(source=tmp_path / "wrong.cu", defines=(), architecture="86"))

@@ -1,0 +1,141 @@
+"""Products, gated products and embeddings of every format on the emulated card, against gguf.quants in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulated_device import ORDERS, Order
+from gguf import GGMLQuantizationType, quants
+from gpu_bench import Array, Bench, bench, make_records
+from oracle import activate
+from tiny_models import random_rows
+
+from kernels_gpu.device import Region
+from kernels_gpu.layout import PLANE_FORMATS, defines_for, plain_row_bytes
+from kernels_gpu.repacking import repack
+from models.formats import FORMATS
+
+QUANTISED = tuple(PLANE_FORMATS)
+PLAIN = ("F32", "F16", "BF16")
+STORE, ADD, SILU, GELU_TANH = range(4)
+# Every second format in one term, so that each is built once; both ways of Q4_K run in test_gpu_model.py.
+TERMS = {name: 1 + idx % 2 for idx, name in enumerate(FORMATS)}
+COLUMNS = {name: 512 if FORMATS[name].block_elements == 256 else 288 for name in FORMATS}
+
+
+def matrix(format_name: str, rows: int, columns: int, seed: int = 1) -> tuple[Array, Array]:
+    """The file's bytes and the float64 values of a random matrix."""
+    raw = random_rows(format_name, (rows, columns), np.random.default_rng(seed), std=columns**-0.5)
+    values = quants.dequantize(raw, GGMLQuantizationType(FORMATS[format_name].ggml_id))
+    return raw, values.astype(np.float64).reshape(rows, columns)
+
+
+def multiply(
+    stand: Bench, format_name: str, packed: Region, records: Region, *, rows: int, columns: int, first: int, count: int,
+    capacity: int, split: int = 1, bucket: int | None = None, bias: Region | None = None,
+    mode: int = STORE, out: Region, out_stride: int,
+) -> None:  # fmt: skip
+    bucket = bucket or next(size for size in (1, 2, 4, 8) if size >= count)
+    stand.run(
+        "product.cu", f"product_{bucket}", packed, rows, columns // 32, records, capacity, first, count, split, bias,
+        mode, out, out_stride, grid=(-(-rows // (4 // split)),), block=128, defines=defines_for(format_name, TERMS[format_name]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("format_name", QUANTISED)
+def test_a_product_equals_the_oracle(format_name: str, order: Order) -> None:
+    rows, columns, count, first, capacity = 10, COLUMNS[format_name], 3, 1, 5
+    raw, weights = matrix(format_name, rows, columns)
+    x = np.random.default_rng(2).standard_normal((first + count, columns)).astype(np.float32)
+    records, values = make_records(x, TERMS[format_name], capacity)
+    stand = bench(order)
+    before = np.random.default_rng(3).standard_normal((capacity, rows + 2)).astype(np.float32)
+    bias = np.arange(rows, dtype=np.float32)
+    out = stand.put(before)
+    multiply(
+        stand, format_name, stand.put(repack(format_name, raw, columns)), stand.put(records), rows=rows,
+        columns=columns, first=first, count=count, capacity=capacity, split=2, bias=stand.put(bias), mode=ADD, out=out,
+        out_stride=rows + 2,
+    )  # fmt: skip
+    expected = before.astype(np.float64)
+    expected[first : first + count, :rows] += values[first:] @ weights.T + bias
+    np.testing.assert_allclose(stand.get(out, before.shape), expected, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("format_name", QUANTISED)
+def test_the_number_of_tokens_changes_no_bit(format_name: str) -> None:
+    rows, columns = 5, COLUMNS[format_name]
+    raw, weights = matrix(format_name, rows, columns)
+    x = np.random.default_rng(2).standard_normal((8, columns)).astype(np.float32)
+    records, values = make_records(x, TERMS[format_name], 8)
+    stand = bench("ascending")
+    packed, given = stand.put(repack(format_name, raw, columns)), stand.put(records)
+    found = []
+    for size in (1, 2, 4, 8):
+        out = stand.empty(8 * rows * 4)
+        for first in range(0, 8, size):
+            multiply(
+                stand, format_name, packed, given, rows=rows, columns=columns, first=first, count=size, capacity=8,
+                out=out, out_stride=rows,
+            )  # fmt: skip
+        found.append(stand.get(out, (8, rows)))
+    np.testing.assert_allclose(found[0], values @ weights.T, rtol=2e-6, atol=2e-5)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+@pytest.mark.parametrize(("mode", "activation"), [(SILU, "silu"), (GELU_TANH, "gelu_tanh")])
+@pytest.mark.parametrize("format_name", ["Q4_0", "Q4_K", "Q6_K"])
+def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activation: str) -> None:
+    rows, columns, count = 6, COLUMNS[format_name], 3
+    raw_gate, gate = matrix(format_name, rows, columns, 1)
+    raw_up, up = matrix(format_name, rows, columns, 2)
+    x = np.random.default_rng(3).standard_normal((count, columns)).astype(np.float32)
+    records, values = make_records(x, TERMS[format_name], count)
+    stand = bench("shuffled")
+    out = stand.empty(count * rows * 4)
+    stand.run(
+        "product.cu", "gated_4", stand.put(repack(format_name, raw_gate, columns)),
+        stand.put(repack(format_name, raw_up, columns)), rows, columns // 32, stand.put(records), count, 0, count, 4,
+        mode, out, rows, grid=(rows,), block=128, defines=defines_for(format_name, TERMS[format_name]),
+    )  # fmt: skip
+    expected = activate(values @ gate.T, "silu" if activation == "silu" else "gelu_tanh") * (values @ up.T)
+    np.testing.assert_allclose(stand.get(out, (count, rows)), expected, rtol=5e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("format_name", PLAIN)
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_product_of_plain_numbers_equals_the_oracle(format_name: str, order: Order) -> None:
+    rows, columns, count = 6, 160, 3
+    raw, weights = matrix(format_name, rows, columns)
+    x = np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
+    stand = bench(order)
+    packed, given = stand.put(repack(format_name, raw, columns)), stand.put(x)
+    found = []
+    for bucket in (4, 8):
+        out = stand.empty(count * rows * 4)
+        stand.run(
+            "product_plain.cu", f"product_{bucket}", packed, rows, plain_row_bytes(format_name, columns) // 16, given,
+            columns, 0, count, 2, None, STORE, out, rows, grid=(-(-rows // 2),), block=128,
+            defines=defines_for(format_name, TERMS[format_name]),
+        )  # fmt: skip
+        found.append(stand.get(out, (count, rows)))
+    np.testing.assert_allclose(found[0], x.astype(np.float64) @ weights.T, rtol=2e-6, atol=1e-5)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_an_embedding_equals_the_oracle(format_name: str) -> None:
+    rows, columns = 7, COLUMNS[format_name]
+    raw, weights = matrix(format_name, rows, columns)
+    ids = np.array([6, 0, 3], np.int32)
+    stand = bench("descending")
+    out = stand.empty(len(ids) * columns * 4)
+    plain = FORMATS[format_name].is_plain
+    pieces = plain_row_bytes(format_name, columns) // 16 if plain else columns // 32
+    stand.run(
+        "product_plain.cu" if plain else "product.cu", "embed", stand.put(repack(format_name, raw, columns)), rows,
+        pieces, stand.put(ids), 1.5, out, columns, grid=(len(ids),), block=128, defines=defines_for(format_name, TERMS[format_name]),
+    )  # fmt: skip
+    np.testing.assert_allclose(stand.get(out, (len(ids), columns)), 1.5 * weights[ids], rtol=1e-6, atol=1e-7)
