@@ -27,7 +27,3 @@ class WindowAnswered(Message):
     def __init__(self, *, drops_oldest: bool) -> None:
         super().__init__()
         self.drops_oldest = drops_oldest
-
-
-class EarlierTurnsWanted(Message):
-    """The user wants to see the turns that were left out for speed."""

@@ -25,7 +25,7 @@ class Recorder:
         self._path = path
         self._mailbox = mailbox
         self._jobs: queue.SimpleQueue[Callable[[Store], None] | None] = queue.SimpleQueue()
-        self._last_fault = ""
+        self._told: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="chat-recorder", daemon=True)
 
     def start(self) -> None:
@@ -81,8 +81,7 @@ class Recorder:
         try:
             job(store)
         except StoreError as fault:
-            if str(fault) != self._last_fault:
-                self._mailbox.post(HistoryFailed(sentence=str(fault)))
-            self._last_fault = str(fault)
-        else:
-            self._last_fault = ""
+            sentence = str(fault)
+            if sentence not in self._told:
+                self._told.add(sentence)
+                self._mailbox.post(HistoryFailed(sentence=sentence))

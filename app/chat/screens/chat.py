@@ -21,7 +21,6 @@ from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import LoadStep, ModelFacts, Role
 from app.chat.events import Mailbox, WindowFull
 from app.chat.messages import PromptEdited, PromptSubmitted, WindowAnswered
-from app.chat.plain_text import one_line
 from app.chat.screens.conversations import ConversationsScreen
 from app.chat.screens.keys import KeysScreen
 from app.chat.status import StatusFigures
@@ -262,7 +261,3 @@ class ChatScreen(Screen[None]):
                 self.wake()
 
         self.app.push_screen(ConversationsScreen(lines, shown=self.controller.conversation.id), opened)
-
-    def title_of_conversation(self) -> str:
-        """What the conversation is called."""
-        return one_line(self.controller.conversation.title) or "New conversation"

@@ -84,8 +84,8 @@ class ReplyMarkdown(Markdown):
                     await self._grow(text)
 
     async def _grow(self, text: str) -> None:
-        self._markdown = self.source + text
-        open_text = self._markdown[self._open_offset :]
+        source = self.source + text
+        open_text = source[self._open_offset :]
         lines = open_text.split("\n")
         blocks = [
             _OpenBlock(
@@ -96,6 +96,7 @@ class ReplyMarkdown(Markdown):
             for block in self._parse_markdown(self._parser.parse(open_text))
         ]
         await self._replace_open(blocks)
+        self._markdown = source
         if "\n" in text:
             num_settled = settled_lines(self._parser, open_text)
             self._open = [block for block in self._open if block.widget.source_range[0] >= num_settled]

@@ -88,6 +88,7 @@ class ReplyView(Vertical):
         self._stream = NeutralisingStream()
         self._pending = ""
         self._drawing: asyncio.Task[None] | None = None
+        self._is_ready = asyncio.Event()
         self._thinking = ThinkingFold()
         self._body = ReplyMarkdown(None if is_live else neutralise(turn.text))
         self._footnote = Static(Content(""), classes="footnote")
@@ -99,16 +100,12 @@ class ReplyView(Vertical):
         yield self._footnote
 
     def on_mount(self) -> None:
+        self._is_ready.set()
         if self._turn.thinking and not self._is_live:
             self._thinking.grow(self._turn.thinking)
             self._thinking.finish(is_live=False)
         if not self._is_live:
             self.set_footnote(_FOOTNOTES.get(self._turn.state, ""), is_error=self._turn.state is TurnState.FAILED)
-
-    @property
-    def shown_source(self) -> str:
-        """The Markdown that stands on the screen."""
-        return self._body.source
 
     def grow(self, text: str, thinking: str) -> None:
         """More of the reply came. Returns at once; it is drawn soon."""
@@ -167,9 +164,11 @@ class ReplyView(Vertical):
         await is_refreshed.wait()
 
     async def _draw_pending(self) -> None:
+        """Draws what has come. Raises nothing where the conversation was left meanwhile: nobody misses the drawing."""
+        await self._is_ready.wait()
         pending, self._pending = self._pending, ""
         try:
             await self._body.extend(pending)
         except MountError:
-            if self.is_attached:  # Otherwise the conversation was left meanwhile, and nobody misses the drawing.
+            if self.is_attached:
                 raise
