@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from app.drafts import with_draft
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
@@ -19,7 +20,7 @@ from app.options import Preferences, engine_options, generate_options
 from app.output import Console, ProgressBar
 
 if TYPE_CHECKING:
-    from runtime import Completion, GenerateOptions, Generation, Message
+    from runtime import Completion, GenerateOptions, Generation, Message, SpeculationReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
     how_to_load = engine_options(preferences)
     prompt = _prompt(request)
     path = resolve_with_progress(preferences, console)
+    how_to_load = with_draft(how_to_load, preferences, path, console)
     engine = load(path, how_to_load, console, verbose=request.verbose)
     try:
         for note in engine.notes:
@@ -164,6 +166,19 @@ def _tell_end(request: GenerateRequest, completion: Completion, console: Console
         f"{timings.total_s:.2f} s; {', '.join(filter(None, rates))} "
         f"({completion.finish_reason}, seed {completion.seed})"
     )
+    if completion.speculation is not None:
+        console.note(speculation_line(completion.speculation))
+
+
+def speculation_line(report: SpeculationReport) -> str:
+    """What guessing did, in one line."""
+    share = f" ({report.accepted / report.drafted:.0%})" if report.drafted else ""
+    per_round = f", {report.tokens_per_round:.2f} tokens a round" if report.tokens_per_round is not None else ""
+    reason = f"; {report.reason}" if report.reason else ""
+    return (
+        f"guessing {report.state}: {report.drafted} tokens guessed, {report.accepted} kept{share} in {report.rounds} "
+        f"rounds{per_round}; guessing {report.draft_ms:.0f} ms, checking {report.verify_ms:.0f} ms{reason}"
+    )
 
 
 def _rate(name: str, tokens_per_s: float | None) -> str:
@@ -180,7 +195,7 @@ def _json_object(completion: Completion) -> dict[str, Any]:
         "stop_text": completion.stop_text,
         "seed": completion.seed,
         "timings": asdict(completion.timings),
-        "speculation": None,
+        "speculation": asdict(completion.speculation) if completion.speculation is not None else None,
         "notes": list(completion.notes),
     }
     if completion.logprobs:

@@ -63,6 +63,7 @@ def _described(engine: Engine) -> str:
     return (
         f"{loaded.name}: {loaded.architecture}, {loaded.num_parameters / 1e6:.0f} million parameters, context "
         f"{loaded.context_size}, {loaded.threads} threads; {engine.memory}"
+        + (f"; draft model {engine.draft.name}: {engine.draft.memory}" if engine.draft is not None else "")
     )
 
 

@@ -60,6 +60,10 @@ class Preferences:
     activations: str | None = None
     isa: str | None = None
     system: str | None = None
+    draft_model: str | None = None
+    draft_max: int | None = None
+    draft_min: int | None = None
+    spec: str | None = None
     offline: bool | None = None
     models_dir: str | None = None
     kernels_dir: str | None = None
@@ -94,6 +98,10 @@ LOAD_OPTIONS = (
     _option("cache_type_v", str, "-ctv --cache-type-v", "TYPE", "how values are kept: f16, q8_0 or q4_0"),
     _option("activations", str, "--activations", "HOW", "rounding of activations: fast, balanced (default), exact"),
     _option("isa", str, "--isa", "LEVEL", "instruction set: auto (default), avx512, avx2, portable"),
+    _option("draft_model", str, "-md --draft-model --model-draft", "MODEL", "a small model that guesses for this one"),
+    _option("draft_max", int, "--draft-max", "N", "tokens guessed at most before they are checked (16)"),
+    _option("draft_min", int, "--draft-min", "N", "fewer guessed tokens are not checked (0)"),
+    _option("spec", str, "--spec", "HOW", "guess ahead: off, ngram (from the text), draft (by a model), auto (both)"),
     _option("offline", bool, "--offline", None, "download nothing"),
 )
 SAMPLING_OPTIONS = (
@@ -181,9 +189,10 @@ def preferences_of(namespace: argparse.Namespace) -> Preferences:
 
 
 def engine_options(preferences: Preferences) -> EngineOptions:
-    """How the model is to be loaded.  Raises UsageError for values out of range."""
+    """How the model is to be loaded, without a draft model (drafts.py).  Raises UsageError for values out of range."""
     from runtime.errors import OptionError
     from runtime.options import EngineOptions
+    from runtime.speculation.options import SpeculationOptions
 
     named = {
         "context_size": preferences.ctx_size,
@@ -195,8 +204,9 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "isa": preferences.isa,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
+    guessing = {"mode": preferences.spec, "draft_max": preferences.draft_max, "draft_min": preferences.draft_min}
     try:
-        return EngineOptions(**_chosen(named))
+        return EngineOptions(**_chosen(named), speculation=SpeculationOptions(**_chosen(guessing)))
     except OptionError as error:
         raise UsageError(str(error)) from error
 

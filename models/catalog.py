@@ -33,7 +33,7 @@ class HubSource:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
-    """A model that has a short name.  Sources are tried in their order."""
+    """A model that has a short name.  Sources are tried in their order.  draft: the model that may guess for it."""
 
     name: str
     title: str
@@ -43,6 +43,7 @@ class CatalogEntry:
     size_bytes: int
     sha256: str | None
     sources: tuple[WheelSource | HubSource, ...]
+    draft: str | None = None
 
     @property
     def local_name(self) -> str:
@@ -120,6 +121,7 @@ _ENTRIES = (
                 repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
             ),
         ),
+        draft="qwen2.5-coder-0.5b",
     ),
     _from_hub(
         "smollm2-1.7b",

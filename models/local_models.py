@@ -56,6 +56,14 @@ def local_path(entry: CatalogEntry, folder: Path) -> Path | None:
     return path if entry.sha256 is None or size_bytes == entry.size_bytes else None
 
 
+def paired_draft(model: Path, folder: Path) -> Path | None:
+    """Where the draft model lies that the catalog pairs with the one at that path; None when there is none."""
+    for entry in CATALOG.values():
+        if entry.draft is not None and (folder / entry.local_name).resolve() == model.resolve():
+            return local_path(CATALOG[entry.draft], folder)
+    return None
+
+
 def local_reference(reference: HubReference, folder: Path) -> Path | None:
     """Where the first file of `owner/repo[:quant]` lies, or None when it is not (wholly) there."""
     home = folder / reference.repository

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from runtime.options import EngineOptions, GenerateOptions
     from runtime.prompts import EncodedPrompt, Prompt
     from runtime.sampling import SamplingOptions
+    from runtime.speculation.options import SpeculationOptions, SpeculationReport
     from runtime.thinking import Segment, ThinkingSplitter, ThinkingTags
     from runtime.timings import Timings
 
@@ -61,6 +62,8 @@ __all__ = [
     "Prompt",
     "SamplingOptions",
     "Segment",
+    "SpeculationOptions",
+    "SpeculationReport",
     "ThinkingSplitter",
     "ThinkingTags",
     "Timings",
@@ -88,6 +91,7 @@ _MODULES = {
     "runtime.options": ("EngineOptions", "GenerateOptions"),
     "runtime.prompts": ("EncodedPrompt", "Prompt"),
     "runtime.sampling": ("SamplingOptions",),
+    "runtime.speculation.options": ("SpeculationOptions", "SpeculationReport"),
     "runtime.thinking": ("Segment", "ThinkingSplitter", "ThinkingTags"),
     "runtime.timings": ("Timings",),
 }

@@ -51,7 +51,7 @@ class Answer:
             may_reuse=options.reuse_prefix,
         )
         self._options = options
-        self._end_ids = frozenset() if options.ignore_end and grammar is None else end_ids
+        self.end_ids = frozenset() if options.ignore_end and grammar is None else end_ids
         self._grammar = grammar
         self._token_bytes = token_bytes
         all_masks = masks if grammar is None else (*masks, grammar)
@@ -143,7 +143,7 @@ class Answer:
         token_id = self._sampler.sample(row, ids)
         ids.append(token_id)
         self.clock.tick()
-        if token_id in self._end_ids:
+        if token_id in self.end_ids:
             text, reason = "", "stop"
         else:
             text = self._stream.push(self._token_bytes(token_id))

@@ -16,6 +16,7 @@ from models.local_models import (
     list_unfinished,
     local_path,
     models_folder,
+    paired_draft,
     remove,
 )
 from models.transfers import CancelSignal, DownloadCancelledError, Progress, size_text
@@ -42,6 +43,7 @@ __all__ = [
     "list_unfinished",
     "local_path",
     "models_folder",
+    "paired_draft",
     "parse_reference",
     "quantisation_of",
     "quoted",

@@ -104,6 +104,7 @@ class Engine:
         options = options or EngineOptions()
         report = progress or _ignore
         speculation = options.speculation
+        speculation.require_model()
         with ExitStack() as stack:
             file = stack.enter_context(open_model_file(path))
             background = stack.enter_context(ThreadPoolExecutor(max_workers=1))

@@ -49,7 +49,7 @@ class Guess:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """A sequence that wants a guess of up to `most` tokens.
+    """A sequence that wants a guess of up to `most` tokens, none behind one of end_ids.
 
     wants_more(guess): whether another token is worth what it costs to guess it.
     keeps(guess): whether the token that was guessed last is worth checking; asked once for each.
@@ -58,6 +58,7 @@ class Wish:
     sequence: TokenSequence
     most: int
     choose: Choose
+    end_ids: frozenset[int]
     wants_more: Callable[[Guess], bool]
     keeps: Callable[[Guess], bool]
 

@@ -86,7 +86,7 @@ def make_speculator(
     if options.uses_text:
         drafters.append(NgramDrafter())
     if draft is not None:
-        drafters.append(ModelDrafter(draft, num_tokens=min(num_tokens, draft.vocab_size)))
+        drafters.append(ModelDrafter(draft, num_tokens=num_tokens))
     return Speculator(drafters, options, notes=notes) if drafters or notes else None
 
 

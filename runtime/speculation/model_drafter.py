@@ -15,6 +15,7 @@ import numpy as np
 
 from runtime import candidates as select
 from runtime.devices.binding import Binding
+from runtime.errors import EngineError
 from runtime.scheduler import Scheduler, Work
 from runtime.sequence import TokenSequence
 from runtime.speculation.drafter import Guess, Run, Wish
@@ -39,7 +40,7 @@ class _Follower:
 class ModelDrafter:
     """Guesses with the model that `binding` runs; see Drafter.  Takes the binding over.
 
-    num_tokens: ids that both models know.  clock: seconds, for tests.
+    num_tokens: ids that the model knows; those that the small one lacks are never guessed.  clock: seconds, for tests.
     """
 
     name = "guesses of the draft model"
@@ -51,6 +52,7 @@ class ModelDrafter:
         self.scheduler = Scheduler(binding.limits, binding.copy_page)
         self._binding = binding
         self._num_tokens = num_tokens
+        self._padded = np.empty(num_tokens, dtype=np.float32)
         self._clock = clock
         self._followers: dict[TokenSequence, _Follower] = {}
 
@@ -144,14 +146,26 @@ class ModelDrafter:
 
     def _choose(self, work: Work, wish: Wish, guess: Guess, rows: np.ndarray) -> bool:
         """Adds a token to the guess if it is worth checking; says whether the guess should go on."""
-        row = rows[work.first_row + work.num_outputs - 1, : self._num_tokens]
-        best = select.largest(row, _BEST)
-        token_id = wish.choose(row, work.sequence.ids)
+        row = self._row(rows[work.first_row + work.num_outputs - 1])
+        try:
+            best = select.largest(row, _BEST)
+            token_id = wish.choose(row, work.sequence.ids)
+        except EngineError:
+            return False  # its logits are no numbers, or nothing may follow
         guess.append(token_id, _grade(best, token_id))
         if not wish.keeps(guess):
             guess.pop()
             return False
-        return len(guess.token_ids) < wish.most and wish.wants_more(guess)
+        return token_id not in wish.end_ids and len(guess.token_ids) < wish.most and wish.wants_more(guess)
+
+    def _row(self, row: np.ndarray) -> np.ndarray:
+        """As wide as the model's own rows."""
+        num_known = row.shape[0]
+        if num_known >= self._num_tokens:
+            return row[: self._num_tokens]
+        self._padded[:num_known] = row
+        self._padded[num_known:] = -np.inf
+        return self._padded
 
 
 def _grade(best: select.Candidates, token_id: int) -> int:

@@ -53,4 +53,6 @@ class NgramDrafter:
             if not wish.keeps(guess):
                 guess.pop()
                 break
+            if guess.token_ids[-1] in wish.end_ids:
+                break
         return guess

@@ -36,10 +36,12 @@ class SpeculationOptions:
             check_choice("mode", self.mode, MODES, flag="--spec")
         check_integer("draft_max", self.draft_max, low=1, high=MAX_DRAFT_TOKENS, flag="--draft-max")
         check_integer("draft_min", self.draft_min, low=0, high=self.draft_max, flag="--draft-min")
+
+    def require_model(self) -> None:
+        """Raises OptionError where a draft model is wanted and none was named."""
         if self.mode == "draft" and self.draft_model is None:
-            raise OptionError(
-                option="mode", flag="--spec", value=self.mode, expected="a draft model beside it (--draft-model)"
-            )
+            expected = "a draft model beside it (--draft-model)"
+            raise OptionError(option="mode", flag="--spec", value=self.mode, expected=expected)
 
     @property
     def uses_text(self) -> bool:

@@ -30,6 +30,11 @@ class Contender(Protocol):
         ...
 
     @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end it."""
+        ...
+
+    @property
     def guess(self) -> Choose: ...
 
 
@@ -188,6 +193,7 @@ class Speculator:
                     sequence=sequence,
                     most=most,
                     choose=contender.guess,
+                    end_ids=contender.end_ids,
                     wants_more=limits.wants_more,
                     keeps=limits.keeps,
                 )
