@@ -92,5 +92,9 @@ class ChatApp(App[None]):
     def _wake_screen(self) -> None:
         """Called on the thread that posts; never waits."""
         loop = self._loop
-        if loop is not None and not loop.is_closed():
+        if loop is None:
+            return
+        try:
             loop.call_soon_threadsafe(self._chat.wake)
+        except RuntimeError:
+            pass  # The chat has been left: there is no screen to wake.

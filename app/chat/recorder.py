@@ -81,7 +81,11 @@ class Recorder:
         try:
             job(store)
         except StoreError as fault:
-            sentence = str(fault)
-            if sentence not in self._told:
-                self._told.add(sentence)
-                self._mailbox.post(HistoryFailed(sentence=sentence))
+            self._tell(str(fault))
+        except Exception as fault:  # A bug here must not end the thread: the next turn may well be kept.
+            self._tell(f"Something of the conversation could not be kept: {fault}")
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._mailbox.post(HistoryFailed(sentence=sentence))

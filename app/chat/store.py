@@ -165,12 +165,12 @@ class Store:
             "updated_at = excluded.updated_at",
             (
                 conversation.id,
-                conversation.title,
-                conversation.system,
-                conversation.model,
+                _storable(conversation.title),
+                _storable(conversation.system),
+                _storable(conversation.model),
                 conversation.leaf,
                 conversation.window_start,
-                conversation.draft,
+                _storable(conversation.draft),
                 conversation.created_at,
                 time.time(),
             ),
@@ -247,16 +247,21 @@ class Store:
         self._connection.close()
 
 
+def _storable(text: str) -> str:
+    """The text with half surrogates (bytes of the command line that were no UTF-8) replaced: SQLite refuses them."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _row_of_turn(turn: Turn) -> tuple[object, ...]:
     return (
         turn.id,
         turn.parent,
         str(turn.role),
-        turn.text,
-        turn.thinking,
+        _storable(turn.text),
+        _storable(turn.thinking),
         None if turn.ids is None else array("i", turn.ids).tobytes(),
         turn.vocabulary,
-        turn.model,
+        _storable(turn.model),
         str(turn.state),
         None if turn.figures is None else json.dumps(asdict(turn.figures)),
         turn.created_at,

@@ -61,6 +61,15 @@ def test_a_turn_written_again_replaces_itself_and_keeps_its_place(tmp_path: Path
     assert store.load(conversation.id) == conversation
 
 
+def test_half_surrogates_are_kept_as_question_marks(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chat.db")
+    turn = Turn(role=Role.USER, text="a\udcffb")
+    store.save_turns(Conversation(system="\ud800", draft="\udfff").with_turn(turn), [turn])
+    loaded = store.load(store.conversations()[0].id)
+    assert loaded is not None
+    assert (loaded.system, loaded.draft, loaded.turns[0].text) == ("?", "?", "a?b")
+
+
 def test_another_branch_stays_in_the_store(tmp_path: Path) -> None:
     store = Store(tmp_path / "chat.db")
     conversation = a_conversation(1)
