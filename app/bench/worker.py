@@ -8,6 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from app.interrupts import HeldInterrupt
+
+_LOOK_EVERY_S = 0.1
+
 
 def run_stoppable(work: Callable[[], None], stop: Callable[[], None]) -> bool:
     """Runs `work`; Ctrl-C calls `stop` and waits for the end.  Whether there was one.
@@ -25,12 +29,17 @@ def run_stoppable(work: Callable[[], None], stop: Callable[[], None]) -> bool:
         finally:
             done.set()
 
-    threading.Thread(target=run, name="tandem-bench", daemon=True).start()
     try:
-        done.wait()
+        with HeldInterrupt() as interrupt:
+            threading.Thread(target=run, name="tandem-bench", daemon=True).start()
+            was_stopped = False
+            while not done.wait(_LOOK_EVERY_S):
+                if interrupt.is_noted and not was_stopped:
+                    was_stopped = True
+                    stop()
     except KeyboardInterrupt:
-        stop()
-        done.wait()
+        if not done.is_set():
+            raise
         return True
     if faults:
         raise faults[0]
