@@ -23,6 +23,10 @@ TERMS = {name: 1 + idx % 2 for idx, name in enumerate(FORMATS)}
 COLUMNS = {name: 512 if FORMATS[name].block_elements == 256 else 288 for name in FORMATS}
 
 
+def defines_of(format_name: str) -> tuple[str, ...]:
+    return defines_for(format_name, TERMS[format_name])
+
+
 def matrix(format_name: str, rows: int, columns: int, seed: int = 1) -> tuple[Array, Array]:
     """The file's bytes and the float64 values of a random matrix."""
     raw = random_rows(format_name, (rows, columns), np.random.default_rng(seed), std=columns**-0.5)
@@ -38,7 +42,7 @@ def multiply(
     bucket = bucket or next(size for size in (1, 2, 4, 8) if size >= count)
     stand.run(
         "product.cu", f"product_{bucket}", packed, rows, columns // 32, records, capacity, first, count, split, bias,
-        mode, out, out_stride, grid=(-(-rows // (4 // split)),), block=128, defines=defines_for(format_name, TERMS[format_name]),
+        mode, out, out_stride, grid=(-(-rows // (4 // split)),), block=128, defines=defines_of(format_name),
     )  # fmt: skip
 
 
@@ -98,7 +102,7 @@ def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activati
     stand.run(
         "product.cu", "gated_4", stand.put(repack(format_name, raw_gate, columns)),
         stand.put(repack(format_name, raw_up, columns)), rows, columns // 32, stand.put(records), count, 0, count, 4,
-        mode, out, rows, grid=(rows,), block=128, defines=defines_for(format_name, TERMS[format_name]),
+        mode, out, rows, grid=(rows,), block=128, defines=defines_of(format_name),
     )  # fmt: skip
     expected = activate(values @ gate.T, "silu" if activation == "silu" else "gelu_tanh") * (values @ up.T)
     np.testing.assert_allclose(stand.get(out, (count, rows)), expected, rtol=5e-6, atol=1e-5)
@@ -118,7 +122,7 @@ def test_a_product_of_plain_numbers_equals_the_oracle(format_name: str, order: O
         stand.run(
             "product_plain.cu", f"product_{bucket}", packed, rows, plain_row_bytes(format_name, columns) // 16, given,
             columns, 0, count, 2, None, STORE, out, rows, grid=(-(-rows // 2),), block=128,
-            defines=defines_for(format_name, TERMS[format_name]),
+            defines=defines_of(format_name),
         )  # fmt: skip
         found.append(stand.get(out, (count, rows)))
     np.testing.assert_allclose(found[0], x.astype(np.float64) @ weights.T, rtol=2e-6, atol=1e-5)
@@ -136,6 +140,6 @@ def test_an_embedding_equals_the_oracle(format_name: str) -> None:
     pieces = plain_row_bytes(format_name, columns) // 16 if plain else columns // 32
     stand.run(
         "product_plain.cu" if plain else "product.cu", "embed", stand.put(repack(format_name, raw, columns)), rows,
-        pieces, stand.put(ids), 1.5, out, columns, grid=(len(ids),), block=128, defines=defines_for(format_name, TERMS[format_name]),
+        pieces, stand.put(ids), 1.5, out, columns, grid=(len(ids),), block=128, defines=defines_of(format_name),
     )  # fmt: skip
     np.testing.assert_allclose(stand.get(out, (len(ids), columns)), 1.5 * weights[ids], rtol=1e-6, atol=1e-7)

@@ -1,0 +1,242 @@
+// Rotation of Q and K, the pages of K and V, and attention over them for a few tokens at a time.
+//
+// Layout    A layer's cache is [page][KV head][K block, V block], a page holds 64 positions, all float16.
+//               K block   [head_dim / 8][64 positions][8 elements]     threads of neighbouring positions read whole lines
+//               V block   [64 positions][head_dim]                     threads of neighbouring elements read whole lines
+//           A partial result is head_dim sums, and before them 4 floats: maximum, sum of exponentials, two of padding;
+//           they lie [token][head][span].
+// Mapping   attend: a block of 128 threads for a span of 128 positions, one token, up to 4 query heads of one KV head.
+//           Scores: a thread a position.  Values: a thread 8 elements and every (128 * 8 / head_dim)th position.
+//           combine: a block a token and head.  rotate: a warp a token and head (Q, K and V heads alike).
+// Order     Spans begin at multiples of 128 positions, whatever the batch; a span's sums run in a fixed order and spans
+//           are combined in order: a token's result does not depend on the tokens beside it.
+// Bytes     K and V once for every 4 query heads of a KV head: 4 * head_dim a position.  Partial results:
+//           4 * (head_dim + 4) a head and span, written and read once.
+// Loads     16 bytes a thread throughout; head_dim / 8 of them for a position's K, as many for its V.
+// Measured  Not yet on a card.
+#include "portable.cuh"
+
+#define PAGE 64
+#define SPAN 128
+#define THREADS 128
+#define WARPS 4
+#define HEADS 4
+#define HEADER 4
+#define MAX_HEAD_DIM 256
+
+__device__ __forceinline__ half_bits* page_of(half_bits* cache, const int* page_table, int position, int kv_head,
+                                              int num_kv_heads, int head_dim) {
+    const size_t head_size = (size_t)2 * PAGE * head_dim;
+    return cache + ((size_t)page_table[position / PAGE] * num_kv_heads + kv_head) * head_size;
+}
+
+__device__ __forceinline__ size_t k_place(int position, int element) {
+    return ((size_t)(element / 8) * PAGE + position % PAGE) * 8 + element % 8;
+}
+
+__device__ __forceinline__ size_t v_place(int position, int element, int head_dim) {
+    return (size_t)PAGE * head_dim + (size_t)(position % PAGE) * head_dim + element;
+}
+
+// Eight halves as floats.
+__device__ __forceinline__ void load_eight(const half_bits* from, float (&values)[8]) {
+    const uint4 stored = *(const uint4*)from;
+    const unsigned words[4] = {stored.x, stored.y, stored.z, stored.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        values[2 * i] = half_to_float((half_bits)(words[i] & 0xffff));
+        values[2 * i + 1] = half_to_float((half_bits)(words[i] >> 16));
+    }
+}
+
+// Element i of a rotated head; angles: cosine and sine of each pair.
+__device__ __forceinline__ float rotated(const float* x, int i, const float2* angles, int dimensions,
+                                         int is_neighbours) {
+    if (!angles || i >= dimensions) return x[i];
+    const int half = dimensions / 2;
+    const int pair = is_neighbours ? i / 2 : i % half;
+    const bool is_first = is_neighbours ? i % 2 == 0 : i < half;
+    const float first = x[is_neighbours ? 2 * pair : pair];
+    const float second = x[is_neighbours ? 2 * pair + 1 : pair + half];
+    const float2 turn = angles[pair];
+    return is_first ? fmaf(first, turn.x, -(second * turn.y)) : fmaf(first, turn.y, second * turn.x);
+}
+
+struct Visible { int first, last; };  // positions that a token sees
+
+__device__ __forceinline__ Visible visible_to(int position, int window) {
+    Visible range;
+    range.first = window && position - window + 1 > 0 ? position - window + 1 : 0;
+    range.last = position;
+    return range;
+}
+
+extern "C" {
+
+// Grid: (heads of Q, K and V / 4 warps, tokens).
+__global__ void __launch_bounds__(THREADS) rotate_and_store(
+    float* q, int q_stride, const float* k, const float* v, int kv_stride, int num_heads, int num_kv_heads,
+    int head_dim, const float* q_norm, const float* k_norm, float epsilon, const float2* angles, int dimensions,
+    int is_neighbours, const int* positions, const int* slots, const int* page_tables, int table_stride,
+    half_bits* cache) {
+    __shared__ float shared[WARPS][MAX_HEAD_DIM];
+    const int token = blockIdx.y, lane = lane_of_thread();
+    const int head = blockIdx.x * WARPS + warp_of_thread();
+    if (head >= num_heads + 2 * num_kv_heads) return;
+    const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
+    const int kv_head = is_q ? 0 : head - num_heads - (is_v ? num_kv_heads : 0);
+    const int position = positions[token];
+    float* own = q + (size_t)token * q_stride + (size_t)(is_q ? head : 0) * head_dim;
+    const float* from = is_q ? own : (is_v ? v : k) + (size_t)token * kv_stride + (size_t)kv_head * head_dim;
+    const float* norm = is_q ? q_norm : (is_v ? nullptr : k_norm);
+    float* x = shared[warp_of_thread()];
+    float squares = 0.0f;
+    for (int i = lane; i < head_dim; i += WARP) {
+        x[i] = from[i];
+        squares = fmaf(x[i], x[i], squares);
+    }
+    if (norm) {
+        const float factor = 1.0f / sqrtf(warp_sum(squares) / (float)head_dim + epsilon);
+        for (int i = lane; i < head_dim; i += WARP) x[i] = x[i] * factor * norm[i];
+    }
+    __syncwarp();
+    const float2* turns = angles && !is_v ? angles + (size_t)position * (dimensions / 2) : nullptr;
+    half_bits* page = nullptr;
+    if (!is_q) page = page_of(cache, page_tables + slots[token] * table_stride, position, kv_head, num_kv_heads, head_dim);
+    for (int i = lane; i < head_dim; i += WARP) {
+        const float value = rotated(x, i, turns, dimensions, is_neighbours);
+        if (is_q) own[i] = value;
+        else page[is_v ? v_place(position, i, head_dim) : k_place(position, i)] = float_to_half(value);
+    }
+}
+
+// Grid: (spans, KV heads * ceil(heads of one / 4), tokens).  Dynamic shared memory: 4 * (4 * head_dim + 1024) bytes.
+__global__ void __launch_bounds__(THREADS) attend(
+    const float* q, int q_stride, half_bits* cache, const int* positions, const int* slots, const int* page_tables,
+    int table_stride, int num_heads, int num_kv_heads, int head_dim, float scale, int window, float* partial,
+    int max_spans) {
+    extern __shared__ float dynamic[];
+    __shared__ float weights[HEADS][SPAN];
+    __shared__ float most_of_warp[HEADS][WARPS], sum_of_warp[HEADS][WARPS];
+    const int token = blockIdx.z, span = blockIdx.x, thread = threadIdx.x;
+    const Visible seen = visible_to(positions[token], window);
+    if (span < seen.first / SPAN || span > seen.last / SPAN) return;
+    const int group = num_heads / num_kv_heads, batches = (group + HEADS - 1) / HEADS;
+    const int kv_head = blockIdx.y / batches, first_head = kv_head * group + blockIdx.y % batches * HEADS;
+    const int heads = min(HEADS, (kv_head + 1) * group - first_head);
+    const int* page_table = page_tables + slots[token] * table_stride;
+    const int chunks = head_dim / 8;
+    float *queries = dynamic, *folded = dynamic + HEADS * head_dim;
+
+    for (int i = thread; i < HEADS * head_dim; i += THREADS)
+        queries[i] = i < heads * head_dim ? q[(size_t)token * q_stride + (size_t)first_head * head_dim + i] * scale : 0.0f;
+    __syncthreads();
+
+    const int position = span * SPAN + thread;
+    const bool is_seen = position >= seen.first && position <= seen.last;
+    float scores[HEADS] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (is_seen) {
+        const half_bits* page = page_of(cache, page_table, position, kv_head, num_kv_heads, head_dim);
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            float key[8];
+            load_eight(page + k_place(position, chunk * 8), key);
+#pragma unroll
+            for (int head = 0; head < HEADS; head++) {
+                const float* query = queries + head * head_dim + chunk * 8;
+#pragma unroll
+                for (int i = 0; i < 8; i++) scores[head] = fmaf(key[i], query[i], scores[head]);
+            }
+        }
+    }
+    float most[HEADS], sums[HEADS];
+#pragma unroll
+    for (int head = 0; head < HEADS; head++) {
+        const float of_warp = warp_max(is_seen ? scores[head] : -3.0e38f);
+        if (lane_of_thread() == 0) most_of_warp[head][warp_of_thread()] = of_warp;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int head = 0; head < HEADS; head++) {
+        most[head] = most_of_warp[head][0];
+        for (int warp = 1; warp < WARPS; warp++) most[head] = fmaxf(most[head], most_of_warp[head][warp]);
+        const float weight = is_seen ? expf(scores[head] - most[head]) : 0.0f;
+        weights[head][thread] = weight;
+        const float of_warp = warp_sum(weight);
+        if (lane_of_thread() == 0) sum_of_warp[head][warp_of_thread()] = of_warp;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int head = 0; head < HEADS; head++) {
+        sums[head] = 0.0f;
+        for (int warp = 0; warp < WARPS; warp++) sums[head] += sum_of_warp[head][warp];
+    }
+
+    const int chunk = thread % chunks, turn = thread / chunks, turns = THREADS / chunks;
+    const int from = max(seen.first - span * SPAN, 0), to = min(seen.last - span * SPAN, SPAN - 1);
+    float values[HEADS][8];
+#pragma unroll
+    for (int head = 0; head < HEADS; head++)
+#pragma unroll
+        for (int i = 0; i < 8; i++) values[head][i] = 0.0f;
+    if (turn < turns) {
+        for (int at = turn; at <= to; at += turns) {
+            if (at < from) continue;
+            const int of_value = span * SPAN + at;
+            const half_bits* page = page_of(cache, page_table, of_value, kv_head, num_kv_heads, head_dim);
+            float value[8];
+            load_eight(page + v_place(of_value, chunk * 8, head_dim), value);
+#pragma unroll
+            for (int head = 0; head < HEADS; head++) {
+                const float weight = weights[head][at];
+#pragma unroll
+                for (int i = 0; i < 8; i++) values[head][i] = fmaf(weight, value[i], values[head][i]);
+            }
+        }
+    }
+#pragma unroll
+    for (int head = 0; head < HEADS; head++) {
+        if (turn < turns) {
+            float4* mine = (float4*)(folded + turn * head_dim + chunk * 8);
+            mine[0] = make_float4(values[head][0], values[head][1], values[head][2], values[head][3]);
+            mine[1] = make_float4(values[head][4], values[head][5], values[head][6], values[head][7]);
+        }
+        __syncthreads();
+        if (head < heads) {
+            const size_t cell = ((size_t)token * num_heads + first_head + head) * max_spans + span;
+            float* target = partial + cell * (head_dim + HEADER);
+            for (int i = thread; i < head_dim; i += THREADS) {
+                float sum = 0.0f;
+                for (int other = 0; other < turns; other++) sum += folded[other * head_dim + i];
+                target[HEADER + i] = sum;
+            }
+            if (thread == 0) target[0] = most[head], target[1] = sums[head];
+        }
+        __syncthreads();
+    }
+}
+
+// Grid: (heads, tokens).
+__global__ void __launch_bounds__(THREADS) combine(const float* partial, int max_spans, const int* positions,
+                                                   int num_heads, int head_dim, int window, float* out,
+                                                   int out_stride) {
+    const int head = blockIdx.x, token = blockIdx.y;
+    const Visible seen = visible_to(positions[token], window);
+    const int first = seen.first / SPAN, last = seen.last / SPAN, cell_size = head_dim + HEADER;
+    const float* cells = partial + ((size_t)token * num_heads + head) * max_spans * cell_size;
+    float most = cells[(size_t)first * cell_size];
+    for (int span = first + 1; span <= last; span++) most = fmaxf(most, cells[(size_t)span * cell_size]);
+    float total = 0.0f;
+    for (int span = first; span <= last; span++) {
+        const float* cell = cells + (size_t)span * cell_size;
+        total = fmaf(cell[1], expf(cell[0] - most), total);
+    }
+    for (int i = threadIdx.x; i < head_dim; i += THREADS) {
+        float sum = 0.0f;
+        for (int span = first; span <= last; span++) {
+            const float* cell = cells + (size_t)span * cell_size;
+            sum = fmaf(cell[HEADER + i], expf(cell[0] - most), sum);
+        }
+        out[(size_t)token * out_stride + head * head_dim + i] = sum / total;
+    }
+}
+}

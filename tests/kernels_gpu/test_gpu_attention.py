@@ -1,0 +1,163 @@
+"""Rotation, pages and attention on the emulated card, against the oracle in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from emulated_device import ORDERS, Order
+from gpu_bench import Array, Bench, bench
+from oracle import attend, normalize, rotate
+
+from kernels_gpu.device import Region
+from models.program import Rope
+
+PAGE, SPAN = 64, 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A cache and tokens: one sequence a length, whose last `tokens` positions ask."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    lengths: tuple[int, ...]
+    tokens: int
+    window: int = 0
+
+    def positions(self) -> Array:
+        return np.concatenate([np.arange(n - self.tokens, n) for n in self.lengths]).astype(np.int32)
+
+    def slots(self) -> Array:
+        return np.repeat(np.arange(len(self.lengths)), self.tokens).astype(np.int32)
+
+    def page_tables(self) -> Array:
+        """Pages in no order; -1 beyond a sequence's end."""
+        counts = [-(-length // PAGE) for length in self.lengths]
+        pages = np.random.default_rng(7).permutation(sum(counts)).astype(np.int32)
+        tables = np.full((len(counts), max(counts) + 1), -1, np.int32)
+        for row, count in enumerate(counts):
+            tables[row, :count], pages = pages[:count], pages[count:]
+        return tables
+
+
+def pages_of(case: Case, keys: list[Array], values: list[Array]) -> Array:
+    """The cache as uint16 with NaNs where nothing was stored."""
+    tables = case.page_tables()
+    num_pages = int(tables.max()) + 1
+    cache = np.full((num_pages, case.num_kv_heads, 2, PAGE * case.head_dim), 0xFFFF, np.uint16)
+    for slot, (k, v) in enumerate(zip(keys, values, strict=True)):
+        for position in range(len(k)):
+            page = cache[tables[slot, position // PAGE]]
+            in_page = position % PAGE
+            k_block = page[:, 0].reshape(case.num_kv_heads, case.head_dim // 8, PAGE, 8)
+            k_block[:, :, in_page] = k[position].view(np.uint16).reshape(case.num_kv_heads, -1, 8)
+            v_block = page[:, 1].reshape(case.num_kv_heads, PAGE, case.head_dim)
+            v_block[:, in_page] = v[position].view(np.uint16)
+    return cache
+
+
+def attended(stand: Bench, case: Case, q: Array, cache: Region, first: int, count: int) -> Array:
+    """The kernels' answer for `count` of the case's tokens."""
+    max_spans = -(-max(case.lengths) // SPAN)
+    width = case.num_heads * case.head_dim
+    chosen = slice(first, first + count)
+    tables = case.page_tables()
+    positions = stand.put(case.positions()[chosen])
+    partial = stand.empty(count * case.num_heads * max_spans * (case.head_dim + 4) * 4)
+    batches = -(-case.num_heads // case.num_kv_heads // 4)
+    stand.run(
+        "attention.cu", "attend", stand.put(q[chosen]), width, cache, positions, stand.put(case.slots()[chosen]),
+        stand.put(tables), tables.shape[1], case.num_heads, case.num_kv_heads, case.head_dim, case.head_dim**-0.5,
+        case.window, partial, max_spans, grid=(max_spans, case.num_kv_heads * batches, count), block=128,
+        shared_bytes=4 * (4 * case.head_dim + 1024),
+    )  # fmt: skip
+    out = stand.empty(count * width * 4)
+    stand.run(
+        "attention.cu", "combine", partial, max_spans, positions, case.num_heads, case.head_dim, case.window, out,
+        width, grid=(case.num_heads, count), block=128,
+    )  # fmt: skip
+    return stand.get(out, (count, width))
+
+
+CASES = {
+    "one position": Case(num_heads=2, num_kv_heads=1, head_dim=32, lengths=(1,), tokens=1),
+    "spans and slots": Case(num_heads=6, num_kv_heads=2, head_dim=64, lengths=(300, 129), tokens=2),
+    "many heads of one": Case(num_heads=5, num_kv_heads=1, head_dim=80, lengths=(140,), tokens=2),
+    "a window": Case(num_heads=2, num_kv_heads=1, head_dim=256, lengths=(290,), tokens=2, window=70),
+    "a wide window": Case(num_heads=3, num_kv_heads=3, head_dim=16, lengths=(200, 40), tokens=1, window=160),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", CASES)
+def test_attention_equals_the_oracle(name: str, order: Order) -> None:
+    case = CASES[name]
+    rng = np.random.default_rng(1)
+    count = case.tokens * len(case.lengths)
+    q = rng.standard_normal((count, case.num_heads * case.head_dim)).astype(np.float32)
+    shapes = [(length, case.num_kv_heads, case.head_dim) for length in case.lengths]
+    keys = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
+    values = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
+    stand = bench(order)
+    cache = stand.put(pages_of(case, keys, values))
+    found = attended(stand, case, q, cache, 0, count)
+    for slot in range(len(case.lengths)):
+        own = case.slots() == slot
+        expected = attend(
+            q[own].astype(np.float64).reshape(-1, case.num_heads, case.head_dim),
+            keys[slot].astype(np.float64),
+            values[slot].astype(np.float64),
+            case.positions()[own],
+            scale=case.head_dim**-0.5,
+            window=case.window or None,
+        )
+        np.testing.assert_allclose(found[own], expected.reshape(own.sum(), -1), rtol=2e-5, atol=2e-6)
+    single = np.concatenate([attended(stand, case, q, cache, token, 1) for token in range(count)])
+    np.testing.assert_array_equal(single, found)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("pairing", ["halves", "neighbours", None])
+def test_rotation_and_pages_equal_the_oracle(pairing: str | None, order: Order) -> None:
+    case = Case(num_heads=3, num_kv_heads=2, head_dim=48, lengths=(70, 66), tokens=2)
+    has_norm, dimensions = pairing != "neighbours", 32
+    rng = np.random.default_rng(2)
+    count, q_width, kv_width = 4, 3 * 48, 2 * 48
+    q, k, v = (rng.standard_normal((count, width)).astype(np.float32) for width in (q_width, kv_width, kv_width))
+    norms = [(1 + 0.1 * rng.standard_normal(48)).astype(np.float32) for _ in range(2)]
+    frequencies = tuple(100.0 ** (-2 * i / dimensions) for i in range(dimensions // 2))
+    rope = Rope(dimensions=dimensions, pairing="halves" if pairing == "halves" else "neighbours",
+                frequencies=frequencies)  # fmt: skip
+    phase = np.arange(80)[:, None] * np.array(frequencies)
+    angles = np.stack([np.cos(phase), np.sin(phase)], axis=-1).astype(np.float32)
+    stand, tables = bench(order), case.page_tables()
+    q_region = stand.put(q)
+    cache_shape = (int(tables.max()) + 1, 2, 2, PAGE * 48)
+    cache = stand.empty(2 * int(np.prod(cache_shape)))
+    stand.run(
+        "attention.cu", "rotate_and_store", q_region, q_width, stand.put(k), stand.put(v), kv_width, 3, 2, 48,
+        *[stand.put(norm) if has_norm else None for norm in norms], 1e-6, stand.put(angles) if pairing else None,
+        dimensions, int(pairing == "neighbours"), stand.put(case.positions()), stand.put(case.slots()),
+        stand.put(tables), tables.shape[1], cache, grid=(2, count), block=128,
+    )  # fmt: skip
+
+    def expected(x: Array, norm: Array) -> Array:
+        heads = x.astype(np.float64).reshape(count, -1, 48)
+        heads = normalize(heads, norm, 1e-6) if has_norm else heads
+        return rotate(heads, case.positions(), rope) if pairing else heads
+
+    found_q = stand.get(q_region, q.shape)
+    np.testing.assert_allclose(found_q, expected(q, norms[0]).reshape(q.shape), rtol=1e-5, atol=1e-5)
+    stored = stand.get(cache, cache_shape, np.uint16)
+    wanted_k = expected(k, norms[1])
+    for token, (position, slot) in enumerate(zip(case.positions(), case.slots(), strict=True)):
+        page = stored[tables[slot, position // PAGE]]
+        k_block = page[:, 0].reshape(2, 6, PAGE, 8)[:, :, position % PAGE].reshape(2, 48)
+        v_block = page[:, 1].reshape(2, PAGE, 48)[:, position % PAGE]
+        np.testing.assert_allclose(k_block.view(np.float16), wanted_k[token], rtol=2e-3, atol=1e-4)
+        np.testing.assert_array_equal(v_block.view(np.float16), v[token].astype(np.float16).reshape(2, 48))
+
+    assert (stored != 0xFFFF).sum() == 4 * 2 * 2 * 48
