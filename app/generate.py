@@ -134,7 +134,7 @@ def _answer(request: GenerateRequest, generation: Generation, console: Console, 
         raise
     completion = generation.result
     if request.as_json:
-        console.json(_json_object(completion))
+        console.json(json_object(completion))
     elif console.is_terminal and last_text and not last_text.endswith("\n"):
         console.text("\n")
     _tell_end(request, completion, console)
@@ -185,7 +185,7 @@ def _rate(name: str, tokens_per_s: float | None) -> str:
     return f"{name} {tokens_per_s:.1f} tokens/s" if tokens_per_s is not None else ""
 
 
-def _json_object(completion: Completion) -> dict[str, Any]:
+def json_object(completion: Completion) -> dict[str, Any]:
     """The object that --json prints; lists of logprobs only where they were asked for."""
     value: dict[str, Any] = {
         "text": completion.text,

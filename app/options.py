@@ -185,7 +185,7 @@ def preferences_of(namespace: argparse.Namespace) -> Preferences:
     """What was chosen on the command line."""
     chosen = {option.key: getattr(namespace, option.key, None) for option in OPTIONS}
     lists = [option.key for option in OPTIONS if option.kind is tuple and chosen[option.key] is not None]
-    return Preferences(**{**chosen, **{key: tuple(chosen[key]) for key in lists}})
+    return Preferences(**{**chosen, **{key: tuple(chosen[key] or ()) for key in lists}})
 
 
 def engine_options(preferences: Preferences) -> EngineOptions:

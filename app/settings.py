@@ -83,12 +83,15 @@ def _read_file(path: Path, *, is_required: bool) -> Mapping[str, object]:
 
 def _file_preferences(content: Mapping[str, object], path: Path) -> tuple[Preferences, list[str]]:
     options = {option.key: option for option in OPTIONS}
-    values = {key: _of_kind(value, options[key], str(path)) for key, value in content.items() if key in options}
+    values = {key: value_of_kind(value, options[key], str(path)) for key, value in content.items() if key in options}
     return Preferences(**values), [key for key in content if key not in options]
 
 
-def _of_kind(value: object, option: Option, where: str) -> Any:
-    """A TOML value as the option's kind; a single text may stand for a list of one."""
+def value_of_kind(value: object, option: Option, where: str) -> Any:
+    """A TOML or JSON value as the option's kind; a single text may stand for a list of one.
+
+    where: what it stands in, for the message.  Raises SettingsError.
+    """
     if option.kind is tuple:
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, list) and all(isinstance(text, str) for text in texts):

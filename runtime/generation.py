@@ -78,6 +78,9 @@ class Generation:
         self._chunks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._is_done = threading.Event()
         self._outcome: Completion | BaseException | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self.num_tokens = 0  # answered so far
 
     def __iter__(self) -> Iterator[Chunk]:
         while (chunk := self._chunks.get()) is not None:
@@ -110,8 +113,17 @@ class Generation:
         assert self._outcome is not None
         return self._outcome
 
+    def when_done(self, listener: Callable[[], None]) -> None:
+        """Calls it once, when the answer has ended: from the engine's thread, or at once.  It must return soon."""
+        with self._lock:
+            if not self.is_done:
+                self._listeners.append(listener)
+                return
+        listener()
+
     def publish(self, chunk: Chunk) -> None:
         """For the engine: hands a chunk over."""
+        self.num_tokens += len(chunk.token_ids)
         self._chunks.put(chunk)
 
     def finish(self, outcome: Completion | BaseException) -> None:
@@ -120,5 +132,9 @@ class Generation:
             return
         self._outcome = outcome
         self._cancel = None  # it leads back here: without it, what is no longer used goes at once
-        self._is_done.set()
+        with self._lock:
+            self._is_done.set()
+            listeners, self._listeners = self._listeners, []
         self._chunks.put(None)
+        for listener in listeners:
+            listener()

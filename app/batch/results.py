@@ -1,0 +1,92 @@
+"""The file that results go to: appended record by record, each whole and on the disk before the next.
+
+Owns the file, its lock and the order of records.  Does not know how a record looks (formats.py) or comes about.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from app.batch.formats import Format, Known
+from app.errors import AppError
+
+
+class ResultsFile:
+    """Open for appending; what a killed run left half written is cut off.  Raises AppError when another run has it."""
+
+    def __init__(self, path: Path, format: Format) -> None:
+        self._path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise AppError(f"The results can't be written to {path}: {error.strerror}.") from error
+        try:
+            self.known = self._take(format)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def append(self, record: str) -> None:
+        """Writes a record and waits until it is on the disk."""
+        data = memoryview(record.encode("utf-8", "backslashreplace"))
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise AppError(
+                f"The results can't be written to {self._path}: {error.strerror}.",
+                hint="what is there already is kept; start the same command again to go on.",
+            ) from error
+
+    def close(self) -> None:
+        """Lets the file go."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> ResultsFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self, format: Format) -> Known:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise AppError(f"Another run is writing to {self._path} now.", hint="wait for it to end.") from error
+        content = self._path.read_bytes() if self._path.is_file() else b""
+        known = format.read(content)
+        if known.end < len(content):
+            os.ftruncate(self._descriptor, known.end)
+            os.fsync(self._descriptor)
+        if known.end == 0 and (begin := format.begin()):
+            self.append(begin)
+        return known
+
+
+class InOrder:
+    """Lets records through in the order of the rows: each waits for those before it.
+
+    places: by line, the place of each row that is still to come, from 0 on.
+    """
+
+    def __init__(self, places: Mapping[int, int]) -> None:
+        self._places = places
+        self._waiting: dict[int, str] = {}
+        self._next = 0
+
+    def add(self, line: int, record: str) -> list[str]:
+        """The records that may be written now.  An empty record: nothing is written for that row."""
+        self._waiting[self._places[line]] = record
+        ready: list[str] = []
+        while self._next in self._waiting:
+            if text := self._waiting.pop(self._next):
+                ready.append(text)
+            self._next += 1
+        return ready
