@@ -5,14 +5,15 @@ Owns the table's layout and the protocol between threads.  Does not know what a 
 A step is 128 bytes: one cache line that only the starter of a run writes, one line of counters.
 
     line 0   kernel address, operands address, fixed chunks, tokens per chunk, count address, waits, chunks, wait target
-    line 1   ticket (run number << 32 | next chunk), done (chunks finished in this step's phase)
+    line 1   ticket (run number << 32 | chunks left), done (chunks finished in this step's phase)
 
 chunks = fixed * ceil(count / tokens per chunk).  The first 128 bytes of a table hold the number of steps.
 
 Steps of one phase are independent: their threads go straight on to the next step; the last step of a phase waits until
 all chunks of the phase are finished.  Threads wait for *work*, not for each other: a thread that the system took off
 its core holds the others up only while it owns a chunk.  A thread that comes back late finds the tickets of another
-run and goes back to its place; so nothing has to be reset under it.
+run and goes back to its place; so nothing has to be reset under it.  A ticket holds run and chunks left in one word:
+a late thread that sees its own run's ticket beside the next run's chunks finds nothing left.
 """
 
 from __future__ import annotations
@@ -87,11 +88,11 @@ def relax(typing_context):
 
 
 @intrinsic
-def take_ticket(typing_context, address, run, chunks):
-    """The next chunk of a step, -1 when all are taken, -2 when the step belongs to another run."""
+def take_ticket(typing_context, address, run):
+    """Takes a chunk of a step; returns how many were left before, 0 when all are taken, -1 in another run."""
 
     def emit(context, builder, signature, args):
-        address, run, chunks = args
+        address, run = args
         pointer = builder.inttoptr(address, I64.as_pointer())
         loop, mine, attempt, end = (builder.append_basic_block(n) for n in ("ticket", "mine", "attempt", "taken"))
         builder.branch(loop)
@@ -100,19 +101,19 @@ def take_ticket(typing_context, address, run, chunks):
         is_mine = builder.icmp_signed("==", builder.lshr(ticket, I64(32)), run)
         builder.cbranch(is_mine, mine, end)
         builder.position_at_end(mine)
-        chunk = builder.and_(ticket, I64(0xFFFFFFFF))
-        builder.cbranch(builder.icmp_signed("<", chunk, chunks), attempt, end)
+        left = builder.and_(ticket, I64(0xFFFFFFFF))
+        builder.cbranch(builder.icmp_signed("!=", left, I64(0)), attempt, end)
         builder.position_at_end(attempt)
-        swapped = builder.cmpxchg(pointer, ticket, builder.add(ticket, I64(1)), "acq_rel", "acquire")
+        swapped = builder.cmpxchg(pointer, ticket, builder.sub(ticket, I64(1)), "acq_rel", "acquire")
         builder.cbranch(builder.extract_value(swapped, 1), end, loop)
         builder.position_at_end(end)
         result = builder.phi(I64)
-        result.add_incoming(I64(-2), loop)
-        result.add_incoming(I64(-1), mine)
-        result.add_incoming(chunk, attempt)
+        result.add_incoming(I64(-1), loop)
+        result.add_incoming(I64(0), mine)
+        result.add_incoming(left, attempt)
         return result
 
-    return types.int64(types.intp, types.int64, types.int64), emit
+    return types.int64(types.intp, types.int64), emit
 
 
 def _external(name, arity):
@@ -205,12 +206,12 @@ def walk(team, run):
             word(step + DONE_AT),
         )
         finished = 0
-        chunk = take_ticket(step + TICKET, run, chunks)
-        while chunk >= 0:
-            call_kernel(kernel, operands, chunk)
+        left = take_ticket(step + TICKET, run)
+        while left > 0:
+            call_kernel(kernel, operands, chunks - left)
             finished += 1
-            chunk = take_ticket(step + TICKET, run, chunks)
-        if chunk == -2:
+            left = take_ticket(step + TICKET, run)
+        if left < 0:
             return
         if finished != 0:
             fetch_add(done, finished)
@@ -235,7 +236,7 @@ def prepare(team, run):
         if word(step + WAITS) != 0:
             store_word(step + WAIT_TARGET, total)
             total = 0
-        set_atomic_word(step + TICKET, run << 32)
+        set_atomic_word(step + TICKET, run << 32 | chunks)
 
 
 @njit(types.void(types.intp), **PLAIN)

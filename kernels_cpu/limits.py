@@ -91,7 +91,6 @@ class LimitsProbe:
             start_s = time.perf_counter()
             team.run(self._table)
             elapsed_s.append(time.perf_counter() - start_s)
-        team.settle()
         return min(elapsed_s)
 
     def _write_step(self, kernel: str, layout: Layout, values: dict[str, int], chunks: int) -> None:

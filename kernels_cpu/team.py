@@ -46,6 +46,7 @@ class Team:
         self._run, work = native(run_address), native(work_address)
         self._set(table.THREADS, num_threads)
         self._crowding = Crowding(num_threads)
+        self._kept: list[np.ndarray] = []
 
         def live(idx: int, block: np.ndarray) -> None:  # holds the block as long as the thread looks at it
             work(self._base, idx)
@@ -81,7 +82,8 @@ class Team:
             stalled_s = float(self._words[table.STALLED_NS // 8]) / 1e9
             self._set(table.THREADS, self._crowding.after_run(kind, end_s - start_s, busy_s, stalled_s, end_s))
         stopped = bool(self._words[table.CANCEL // 8])
-        self._set(table.CANCEL, 0)
+        if stopped:  # else a cancel that comes just now is for the next run
+            self._set(table.CANCEL, 0)
         return not stopped
 
     def cancel(self) -> None:
@@ -92,10 +94,9 @@ class Team:
         """Forgets a `cancel` that came when nothing ran."""
         self._set(table.CANCEL, 0)
 
-    def settle(self) -> None:
-        """Waits until no worker looks at the table of the last run any more, so that it may be freed."""
-        while self._words[table.INSIDE // 8]:
-            time.sleep(0)
+    def keep(self, memory: np.ndarray) -> None:
+        """Holds a table's memory until the threads have ended: one that is late may still look at it."""
+        self._kept.append(memory)
 
     def close(self) -> None:
         """Ends the threads."""

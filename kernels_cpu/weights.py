@@ -79,6 +79,7 @@ class Packer:
         )
         block = np.array(values, np.int64)
         steps = np.zeros((3, table.STEP_BYTES // 8), np.int64)
+        team.keep(steps)
         start = -(-steps.ctypes.data // 64) * 64
         words = view(start, (2, table.STEP_BYTES // 8), np.int64)
         words[0, 0] = 1
@@ -89,4 +90,3 @@ class Packer:
         row[table.WAITS // 8] = 1
         row[table.DONE_AT // 8] = start + table.STEP_BYTES + table.DONE
         team.run(start)
-        team.settle()
