@@ -22,6 +22,7 @@ SHAPES = (
 IDS = [f"{heads.head_dim}x{heads.num_kv}x{heads.per_kv}" for heads in SHAPES]
 # Depths around the borders of vectors (16), pages (64) and spans (128), as the number of positions that are kept.
 DEPTHS = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 192, 255, 256, 257, 400)
+QUANTISED = (("q8_0", "q4_0"), ("q4_0", "q8_0"))
 MIXED = Heads(head_dim=64, num_kv=2, per_kv=3)
 
 
@@ -160,9 +161,30 @@ def test_one_key_of_overwhelming_weight(level: str) -> None:
         assert same_bits(found[0], sequence.v[[3, 131], 0])
 
 
+@pytest.mark.parametrize(
+    "heads", [heads for heads in SHAPES if heads.head_dim % 32 == 0], ids=lambda h: f"{h.head_dim}"
+)
+@pytest.mark.parametrize("kinds", QUANTISED, ids="-".join)
+@pytest.mark.parametrize("level", LEVELS)
+def test_keys_and_values_of_eight_and_four_bits(level: str, kinds: tuple[str, str], heads: Heads) -> None:
+    """Right for what the cache holds, and the same bits for any tile and split."""
+    count, scale, positions = 200, heads.head_dim**-0.5, np.arange(200)
+    sequence = Sequence.new(heads, count)
+    pages = Pages.new(heads, 5, seed=5, kinds=kinds)
+    pages.write(sequence.k, sequence.v)
+    sequence.k[:], sequence.v[:] = pages.read(count)
+    whole = attend(level, pages, sequence.q, positions, scale=scale)
+    assert_close(whole, sequence.expected(heads, positions))
+    for start, size, is_split in ((0, 200, False), (120, 1, True), (126, 5, True), (192, 8, False), (199, 1, True)):
+        part = positions[start : start + size]
+        assert same_bits(attend(level, pages, sequence.q[part], part, scale=scale, is_split=is_split), whole[part])
+
+
+@pytest.mark.parametrize("kinds", [("f16", "f16"), *QUANTISED], ids="-".join)
 @pytest.mark.parametrize("level", LEVELS[1:])
-def test_levels_agree_to_the_bit(level: str) -> None:
+def test_levels_agree_to_the_bit(level: str, kinds: tuple[str, str]) -> None:
     sequence = Sequence.new(MIXED, 270)
-    pages, positions, scale = sequence.pages(MIXED), np.arange(270), MIXED.head_dim**-0.5
+    pages, positions, scale = Pages.new(MIXED, 5, kinds=kinds), np.arange(270), MIXED.head_dim**-0.5
+    pages.write(sequence.k, sequence.v)
     found = [attend(name, pages, sequence.q, positions, scale=scale, window=150) for name in (level, LEVELS[0])]
     assert same_bits(*found)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from attention_pages import Heads, Pages, Rotation, store
 from kernels import LEVELS, same_bits
+from kv_types import hadamard, round_to
 from oracle import normalize, rotate
 
 from models.program import Pairing, Rope
@@ -21,6 +22,7 @@ SHAPES = (
     Heads(head_dim=512, num_kv=1, per_kv=1),
 )
 COUNT = 70
+QUANTISED = (("q8_0", "q4_0"), ("q4_0", "q8_0"))
 
 
 def make_rope(dimensions: int, pairing: Pairing, magnitude: float = 1.0) -> Rope:
@@ -115,6 +117,41 @@ def test_tokens_of_several_sequences_go_to_their_own_pages(level: str) -> None:
         assert np.isnan(keys[:first]).all() and np.isnan(values[:first]).all()
 
 
+@pytest.mark.parametrize("kinds", QUANTISED, ids="-".join)
+@pytest.mark.parametrize("level", LEVELS)
+def test_keys_and_values_are_rounded_to_their_types(level: str, kinds: tuple[str, str]) -> None:
+    """Exactly as described, also zeros, an outlier, what a half cannot hold, and what is not a number."""
+    heads = Heads(head_dim=96, num_kv=2, per_kv=1)
+    q, k, v = heads_of(heads, 70)
+    v[1], v[2, :, 5], v[3], v[4, 0, 7], v[5] = 0.0, 1e4, v[3] * 1e-7, 1e9, -np.abs(v[5])
+    pages = Pages.new(heads, 2, kinds=kinds)
+    _, kept = store(level, pages, q, k, v)
+    keys, values = pages.read(70)
+    assert np.array_equal(keys, round_to(kinds[0], kept).values())
+    assert np.array_equal(values, round_to(kinds[1], v).values())
+    steps = np.abs(v).reshape(70, 2, 3, 32).max(axis=3) / {"q8_0": 127, "q4_0": 8}[kinds[1]]
+    errors = np.abs(values - v).reshape(70, 2, 3, 32)[6:]
+    assert (errors <= 1.01 * np.maximum(steps[6:, ..., None], 1e-6)).all()
+    v[:] = np.nan
+    store(level, pages, q, k, v)
+    assert np.isfinite(pages.read(70)[1]).all()
+
+
+@pytest.mark.parametrize("head_dim", [64, 96, 128])
+@pytest.mark.parametrize("level", LEVELS)
+def test_keys_of_four_bits_and_their_queries_are_transformed(level: str, head_dim: int) -> None:
+    """By the same orthogonal matrix, so that their products are what they were; others are left alone."""
+    heads = Heads(head_dim=head_dim, num_kv=2, per_kv=2)
+    q, k, v = heads_of(heads, 5)
+    size = head_dim & -head_dim
+    turned = store(level, Pages.new(heads, 1, kinds=("q4_0", "q8_0")), q, k, v)
+    for found, before in zip(turned, (q, k), strict=True):
+        parts = before.astype(np.float64).reshape(5, -1, head_dim // size, size)
+        np.testing.assert_allclose(found, (parts @ hadamard(size)).reshape(before.shape), atol=5e-6)
+    same = store(level, Pages.new(heads, 1, kinds=("q8_0", "q4_0")), q, k, v)
+    assert same_bits(same[0], q) and same_bits(same[1], k)
+
+
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_levels_agree_to_the_bit(level: str) -> None:
     heads = Heads(head_dim=80, num_kv=2, per_kv=3)
@@ -124,5 +161,5 @@ def test_levels_agree_to_the_bit(level: str) -> None:
     found = []
     for name in (level, LEVELS[0]):
         pages = Pages.new(heads, 2)
-        found.append((*store(name, pages, q, k, v, rotation=rotation), pages.read(COUNT)[0].astype(np.float32)))
+        found.append((*store(name, pages, q, k, v, rotation=rotation), pages.read(COUNT)[0]))
     assert all(same_bits(left, right) for left, right in zip(*found, strict=True))

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 from kernels import Guarded, call, floats
+from kv_types import Rounded, item_type, num_scales, round_to, vector_bytes
 
 from kernels_cpu.kv_layout import PAGE_SIZE, SPAN
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MAX_TILE_ROWS = 64
+NOT_A_NUMBER = 0x7E00  # as a float16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,27 +32,24 @@ class Heads:
     def num_queries(self) -> int:
         return self.num_kv * self.per_kv
 
-    @property
-    def head_bytes(self) -> int:
-        """Of K and V of one page, as float16."""
-        return 2 * 2 * PAGE_SIZE * self.head_dim
-
-    @property
-    def page_bytes(self) -> int:
-        return self.num_kv * self.head_bytes
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """A layer's cache, and a page table for each slot: int32 [slots, entries], -1 where there is no page."""
+    """A layer's cache, and a page table for each slot: int32 [slots, entries], -1 where there is no page.
+
+    kinds: the types of K and V.
+    """
 
     heads: Heads
+    kinds: tuple[str, str]
     memory: Guarded
     tables: Array
 
     @classmethod
-    def new(cls, heads: Heads, *pages_of_slots: int, seed: int | None = None) -> Pages:
-        """Pages for each slot, in order or, with a seed, anywhere; everything in them is NaN."""
+    def new(
+        cls, heads: Heads, *pages_of_slots: int, seed: int | None = None, kinds: tuple[str, str] = ("f16", "f16")
+    ) -> Pages:
+        """Pages for each slot, in order or, with a seed, anywhere; every half in them is NaN."""
         total = sum(pages_of_slots)
         numbers = np.arange(total + 1) if seed is None else np.random.default_rng(seed).permutation(total + 1)
         tables = np.full((len(pages_of_slots), max(pages_of_slots)), -1, np.int32)
@@ -58,45 +57,70 @@ class Pages:
         for slot, count in enumerate(pages_of_slots):
             tables[slot, :count] = numbers[first : first + count]
             first += count
-        memory = Guarded((total + 1) * heads.page_bytes)
-        memory.view((-1,), np.uint16)[:] = 0x7E00
-        return cls(heads=heads, memory=memory, tables=tables)
+        head_bytes = PAGE_SIZE * sum(vector_bytes(kind, heads.head_dim) for kind in kinds)
+        memory = Guarded((total + 1) * heads.num_kv * head_bytes)
+        memory.view((-1,), np.uint16)[:] = NOT_A_NUMBER
+        return cls(heads=heads, kinds=kinds, memory=memory, tables=tables)
 
-    def _blocks(self) -> tuple[Array, Array]:
-        """K [page, KV head, group of 16, element, position in it], V [page, KV head, position, element]."""
-        dim = self.heads.head_dim
-        both = self.memory.bytes.view(np.float16).reshape(-1, self.heads.num_kv, 2, PAGE_SIZE * dim)
-        return both[:, :, 0].reshape(*both.shape[:2], 4, dim, 16), both[:, :, 1].reshape(
-            *both.shape[:2], PAGE_SIZE, dim
-        )
+    @property
+    def head_bytes(self) -> int:
+        """Of K and V of one head of one page."""
+        return PAGE_SIZE * sum(vector_bytes(kind, self.heads.head_dim) for kind in self.kinds)
 
-    def write(self, k: Array, v: Array, *, slot: int = 0, start: int = 0) -> None:
-        """K and V [tokens, KV heads, head_dim] at positions from `start`."""
-        keys, values = self._blocks()
-        for token in range(len(k)):
-            page, within = self._place(slot, start + token)
-            keys[page, :, within // 16, :, within % 16] = k[token]
-            values[page, :, within] = v[token]
+    def _key(self, slot: int, position: int) -> tuple[Array, Array]:
+        """Scales [KV head, n] and items [KV head, n] of a key, as views."""
+        group, lane = divmod(position % PAGE_SIZE, 16)
+        kind, dim = self.kinds[0], self.heads.head_dim
+        size = 16 * vector_bytes(kind, dim)
+        block = self._page(slot, position)[:, group * size : (group + 1) * size]
+        cut = 2 * 16 * num_scales(kind, dim)
+        scales = block[:, :cut].view(np.float16).reshape(len(block), -1, 16)
+        items = block[:, cut:].view(item_type(kind)).reshape(len(block), -1, 16)
+        return scales[:, :, lane], items[:, :, lane]
+
+    def _value(self, slot: int, position: int) -> tuple[Array, Array]:
+        """The same of a value."""
+        kind, dim = self.kinds[1], self.heads.head_dim
+        size = vector_bytes(kind, dim)
+        start = PAGE_SIZE * vector_bytes(self.kinds[0], dim) + position % PAGE_SIZE * size
+        vector = self._page(slot, position)[:, start : start + size]
+        cut = 2 * num_scales(kind, dim)
+        return vector[:, :cut].view(np.float16), vector[:, cut:].view(item_type(kind))
+
+    def _page(self, slot: int, position: int) -> Array:
+        """uint8 [KV head, head bytes]."""
+        page = self.tables[slot, position // PAGE_SIZE]
+        return self.memory.bytes.reshape(-1, self.heads.num_kv, self.head_bytes)[page]
+
+    def write(self, k: Array, v: Array, *, slot: int = 0) -> None:
+        """float32 K and V [tokens, KV heads, head_dim] at positions from 0, rounded to the types."""
+        for kind, vectors, place in zip(self.kinds, (k, v), (self._key, self._value), strict=True):
+            rounded = round_to(kind, vectors)
+            for token in range(len(vectors)):
+                scales, items = place(slot, token)
+                scales[:], items[:] = rounded.scales[token], rounded.items[token]
 
     def read(self, count: int, *, slot: int = 0) -> tuple[Array, Array]:
-        """float16 K and V [count, KV heads, head_dim] of the first positions."""
-        keys, values = self._blocks()
-        places = [self._place(slot, position) for position in range(count)]
-        k = np.stack([keys[page, :, within // 16, :, within % 16] for page, within in places])
-        return k, np.stack([values[page, :, within] for page, within in places])
-
-    def _place(self, slot: int, position: int) -> tuple[int, int]:
-        return int(self.tables[slot, position // PAGE_SIZE]), position % PAGE_SIZE
+        """float32 K and V [count, KV heads, head_dim] of the first positions, as their types hold them."""
+        found = []
+        for kind, place in zip(self.kinds, (self._key, self._value), strict=True):
+            vectors = [Rounded(name=kind, scales=s, items=i) for s, i in (place(slot, n) for n in range(count))]
+            found.append(np.stack([vector.values() for vector in vectors]))
+        return found[0], found[1]
 
     def operands(self) -> dict[str, Array | int]:
         """What rotate and attend both want."""
         heads = self.heads
         return {
-            "cache": self.memory.bytes, "page_bytes": heads.page_bytes,
-            "head_bytes": heads.head_bytes, "page_tables": self.tables,
-            "table_stride": self.tables.strides[0], "num_kv_heads": heads.num_kv, "heads_per_kv": heads.per_kv,
+            "cache": self.memory.bytes,
+            "page_bytes": heads.num_kv * self.head_bytes,
+            "head_bytes": self.head_bytes,
+            "page_tables": self.tables,
+            "table_stride": self.tables.strides[0],
+            "num_kv_heads": heads.num_kv,
+            "heads_per_kv": heads.per_kv,
             "head_dim": heads.head_dim,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +154,7 @@ def store(
     slots = np.zeros(count) if slots is None else slots
     angles = rotation.angles
     call(
-        level, "attention-rotate", count * heads.num_kv,
+        level, f"rotate-{'-'.join(pages.kinds)}", count * heads.num_kv,
         **arrays, **{f"{name}_stride": array.strides[0] for name, array in arrays.items()},
         q_norm=0 if rotation.q_norm is None else rotation.q_norm,
         k_norm=0 if rotation.k_norm is None else rotation.k_norm,
@@ -176,9 +200,9 @@ def attend(
         "partial": partial, **pages.operands(),
     }  # fmt: skip
     chunks = len(tiles) * heads.num_kv * max(spans, 1)
-    call(level, "attention-attend", range(chunks) if order is None else order, **values)
+    call(level, f"attend-{'-'.join(pages.kinds)}", range(chunks) if order is None else order, **values)
     if is_split:
-        call(level, "attention-combine", count * heads.num_kv, **values)
+        call(level, "combine", count * heads.num_kv, **values)
     for part in (memory, partial_memory, pages.memory):
         part.check()
     assert np.isnan(out[:, -16:]).all(), "written past the last head"

@@ -35,7 +35,7 @@ _SIBLINGS: tuple[tuple[str, ...], ...] = (
     tuple(f"product-{name}-{terms}" for name in PACKED_FORMATS for terms in (1, 2)),
     (*(f"product_floats-{name}" for name in FLOAT_FORMATS),),
     ("row-normalize", "row-quantize", "row-select", "row-gate", "executor-run", "executor-work"),
-    ("attention-attend", "attention-rotate", "attention-combine"),
+    *((f"attend-{kinds}", f"rotate-{kinds}", "combine") for kinds in ("f16-f16", "q8_0-q4_0", "q4_0-q8_0")),
 )
 _LAYOUTS: Mapping[str, Layout] = {
     "product": operands.PRODUCT,
@@ -46,9 +46,9 @@ _LAYOUTS: Mapping[str, Layout] = {
     "row-quantize": operands.QUANTIZE,
     "row-select": operands.SELECT,
     "row-gate": operands.GATE,
-    "attention-rotate": operands.ROTATE,
-    "attention-attend": operands.ATTEND,
-    "attention-combine": operands.ATTEND,
+    "rotate": operands.ROTATE,
+    "attend": operands.ATTEND,
+    "combine": operands.ATTEND,
 }
 
 
