@@ -10,9 +10,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
+from app import generate_arguments
 from app.bench import arguments as bench
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, OutputClosedError, UsageError, report_of
 from app.options import (
@@ -23,13 +23,11 @@ from app.options import (
     engine_options,
     models_folder_of,
     preferences_of,
-    whole_number,
 )
 from app.output import Console, console_of_process, discard_output
 from app.settings import DEBUG_VARIABLE, load_settings, settings_path
 
 COMMANDS = ("chat", "generate", "bench", "models", "doctor")
-_STDIN = "-"
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -145,25 +143,11 @@ def _add_chat(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_generate(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser(
         "generate",
-        help="answer one prompt on stdout",
-        usage="tandem generate [MODEL] (-p TEXT | -f FILE | - | --prompt-ids IDS) [flags]",
-        description="Answer one prompt. The text goes to stdout, everything else to stderr.",
+        help="answer one prompt, or many",
+        usage=generate_arguments.USAGE,
+        description="Answer one prompt or many. The text goes to stdout or --out, everything else to stderr.",
     )
-    parser.add_argument("model_words", nargs="*", metavar="MODEL", help="the model, and `-` for a prompt on stdin")
-    group = parser.add_argument_group("prompt (one of them; the last line end of a file or of stdin is dropped)")
-    group.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
-    group.add_argument("-f", "--file", type=Path, metavar="FILE", help="a file that holds the prompt")
-    group.add_argument("--prompt-ids", type=_ids, metavar="1,2,3", help="the prompt as token ids")
-    group.add_argument("--raw", action="store_true", help="give the model the prompt as it is, without chat template")
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
-    group.add_argument("--logprobs", type=whole_number, default=0, metavar="K", help="with --json: the K best tokens")
-    group.add_argument(
-        "--prompt-logprobs", type=whole_number, default=0, metavar="K", help="with --json: the same for the prompt"
-    )
-    group.add_argument("-v", "--verbose", action="store_true", help="say what memory and time it took, on stderr")
-    add_flags(parser, LOAD_OPTIONS, "model and machine")
-    add_flags(parser, SAMPLING_OPTIONS, "answer")
+    generate_arguments.add_generate_flags(parser)
     _finish(parser, _generate)
 
 
@@ -226,40 +210,9 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
 
 
 def _generate(namespace: argparse.Namespace, console: Console) -> int:
-    words = namespace.model_words
-    from_stdin = _STDIN in words or namespace.file == Path(_STDIN)
-    namespace.model_words = [word for word in words if word != _STDIN]
-    given = {
-        "-p": namespace.prompt is not None,
-        "-f": namespace.file is not None and namespace.file != Path(_STDIN),
-        "`-`": from_stdin,
-        "--prompt-ids": namespace.prompt_ids is not None,
-    }
-    chosen = [name for name, is_given in given.items() if is_given]
-    if len(chosen) != 1:
-        found = f"{' and '.join(chosen)} were given" if chosen else "none was given"
-        raise UsageError(
-            f"One prompt is needed, and {found}.",
-            hint="-p TEXT, -f FILE, --prompt-ids 1,2,3, or `-` for stdin; `tandem chat` opens a conversation.",
-        )
+    from_stdin = generate_arguments.take_stdin_word(namespace)
     preferences = _preferences(namespace, console)
-    from app.generate import GenerateRequest, run
-
-    return run(
-        GenerateRequest(
-            preferences=preferences,
-            text=namespace.prompt,
-            file=namespace.file,
-            from_stdin=from_stdin,
-            prompt_ids=namespace.prompt_ids,
-            raw=namespace.raw,
-            as_json=namespace.json,
-            logprobs=namespace.logprobs,
-            prompt_logprobs=namespace.prompt_logprobs,
-            verbose=namespace.verbose,
-        ),
-        console,
-    )
+    return generate_arguments.run(namespace, preferences, console, from_stdin=from_stdin)
 
 
 def _bench(namespace: argparse.Namespace, console: Console) -> int:
@@ -328,17 +281,6 @@ def _preferences(namespace: argparse.Namespace, console: Console) -> Preferences
     for warning in settings.warnings:
         console.note(f"warning: {warning}")
     return preferences_of(namespace).over(settings.preferences)
-
-
-def _ids(text: str) -> tuple[int, ...]:
-    """Token ids, separated by commas or blanks."""
-    try:
-        ids = tuple(int(word) for word in text.replace(",", " ").split())
-    except ValueError:
-        ids = ()
-    if not ids or min(ids) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 1,2,3")
-    return ids
 
 
 def _is_terminal(stream: object) -> bool:

@@ -20,7 +20,15 @@ from app.options import Preferences, engine_options, generate_options
 from app.output import Console, ProgressBar
 
 if TYPE_CHECKING:
-    from runtime import Completion, GenerateOptions, Generation, Message, SpeculationReport
+    from runtime import (
+        Completion,
+        EngineDescription,
+        GenerateOptions,
+        Generation,
+        Message,
+        OutputConstraint,
+        SpeculationReport,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +45,8 @@ class GenerateRequest:
     logprobs: int = 0
     prompt_logprobs: int = 0
     verbose: bool = False
+    constraint: OutputConstraint | None = None
+    manifest: Path | None = None
 
 
 class LoadedEngine(Protocol):
@@ -44,6 +54,9 @@ class LoadedEngine(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]: ...
+
+    @property
+    def description(self) -> EngineDescription: ...
 
     def generate(self, prompt: str | Sequence[int] | Sequence[Message], options: GenerateOptions) -> Generation: ...
 
@@ -55,11 +68,17 @@ Load = Callable[..., LoadedEngine]
 
 def run(request: GenerateRequest, console: Console, *, load: Load = load_engine) -> int:
     """Answer the prompt; returns the exit status.  load: as app.loading.load_engine, for tests."""
+    from runtime import describe_chain
+
     preferences = request.preferences
     _check(request)
     console.require_reader()
     options = generate_options(
-        preferences, raw=request.raw, logprobs=request.logprobs, prompt_logprobs=request.prompt_logprobs
+        preferences,
+        raw=request.raw,
+        logprobs=request.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
+        constraint=request.constraint,
     )
     how_to_load = engine_options(preferences)
     prompt = _prompt(request)
@@ -69,9 +88,16 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
     try:
         for note in engine.notes:
             console.note(f"note: {note}")
+        if request.verbose:
+            console.note(f"sampler: {describe_chain(options.sampling)}")
         with console.progress("Reading the prompt", "tokens") as prefill:
             generation = engine.generate(prompt, replace(options, on_prefill=prefill))
-            return _answer(request, generation, console, prefill)
+            status = _answer(request, generation, console, prefill)
+        if request.manifest is not None:
+            from app.manifest import write_manifest
+
+            write_manifest(request.manifest, engine.description, how_to_load, prompt, options, generation.result)
+        return status
     finally:
         with HeldInterrupt():
             engine.close()
@@ -90,7 +116,7 @@ def _check(request: GenerateRequest) -> None:
 def _prompt(request: GenerateRequest) -> str | Sequence[int] | Sequence[Message]:
     if request.prompt_ids is not None:
         return request.prompt_ids
-    text = _prompt_text(request)
+    text = prompt_text(request.text, request.file, from_stdin=request.from_stdin)
     if request.raw or request.preferences.system is None:
         return text
     from runtime import Message
@@ -98,20 +124,20 @@ def _prompt(request: GenerateRequest) -> str | Sequence[int] | Sequence[Message]
     return [Message(role="system", content=request.preferences.system), Message(role="user", content=text)]
 
 
-def _prompt_text(request: GenerateRequest) -> str:
+def prompt_text(text: str | None, file: Path | None, *, from_stdin: bool) -> str:
     """The prompt's text; of a file or stdin without its last line end, and with bytes that are no UTF-8 kept."""
-    if request.text is not None:
-        return request.text
-    if request.from_stdin:
+    if text is not None:
+        return text
+    if from_stdin:
         if sys.stdin is None:
             raise UsageError("`-` reads the prompt from standard input, which is closed.")
         content = sys.stdin.buffer.read()
     else:
-        assert request.file is not None
+        assert file is not None
         try:
-            content = request.file.expanduser().read_bytes()
+            content = file.expanduser().read_bytes()
         except OSError as error:
-            raise AppError(f"The prompt file {request.file} can't be read: {error.strerror}.") from error
+            raise AppError(f"The prompt file {file} can't be read: {error.strerror}.") from error
     return content.removesuffix(b"\n").decode("utf-8", errors="surrogateescape")
 
 
@@ -152,6 +178,11 @@ def _tell_end(request: GenerateRequest, completion: Completion, console: Console
         console.note(
             "note: the answer ends here because the context window is full; --ctx-size N makes it larger, "
             "if memory allows."
+        )
+    if request.constraint is not None and completion.finish_reason in ("length", "context"):
+        console.note(
+            f"note: the answer was cut after {completion.timings.output_tokens} tokens, before its schema or grammar "
+            f"was complete; -n and --ctx-size say how long it may be."
         )
     if not request.verbose:
         return

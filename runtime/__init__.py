@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runtime.memory import MemoryBill
     from runtime.options import EngineOptions, GenerateOptions
     from runtime.prompts import EncodedPrompt, Prompt
+    from runtime.sampler_stages import describe_chain
     from runtime.sampling import SamplingOptions
     from runtime.speculation.options import SpeculationOptions, SpeculationReport
     from runtime.thinking import Segment, ThinkingSplitter, ThinkingTags
@@ -67,6 +68,7 @@ __all__ = [
     "ThinkingSplitter",
     "ThinkingTags",
     "Timings",
+    "describe_chain",
 ]
 
 _MODULES = {
@@ -90,6 +92,7 @@ _MODULES = {
     "runtime.memory": ("MemoryBill",),
     "runtime.options": ("EngineOptions", "GenerateOptions"),
     "runtime.prompts": ("EncodedPrompt", "Prompt"),
+    "runtime.sampler_stages": ("describe_chain",),
     "runtime.sampling": ("SamplingOptions",),
     "runtime.speculation.options": ("SpeculationOptions", "SpeculationReport"),
     "runtime.thinking": ("Segment", "ThinkingSplitter", "ThinkingTags"),

@@ -16,6 +16,7 @@ from app.batch.formats import FormatName, Known, format_for
 from app.batch.results import ResultsFile
 from app.batch.rows import BadRow, Defaults, Row, read_filled_rows, read_rows, request_key
 from app.batch.session import BatchSession, Plan, tell_fault
+from app.drafts import with_draft
 from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
@@ -74,11 +75,13 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
         plan = _plan(request, path, rows, file)
         if not any(isinstance(row, Row) for row in plan.todo):
             return _nothing_to_do(plan, console)
-        sized = _sized(how_to_load, path, plan, request)
+        sized = _sized(with_draft(how_to_load, preferences, path, console), path, plan, request)
         engine = load(path, sized, console, verbose=request.verbose)
         try:
             for note in engine.notes:
                 console.note(f"note: {note}")
+            if request.verbose:
+                console.note(f"{sized.max_sequences} answers at once")
             return BatchSession(replace(plan, num_sequences=sized.max_sequences), engine, console).run()
         finally:
             with HeldInterrupt():

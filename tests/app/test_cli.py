@@ -74,7 +74,7 @@ def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tu
         (("generate", "-p", "x", "--prom", "5"), "did you mean --prompt"),
         (("generate", "-p", "x", "--temperature", "5"), "There is no --temperature here."),
         (("generate", "-p", "x", "-ngl", "5"), "argument -n/--predict: 'gl' is no whole number"),
-        (("generate", "-p", "x", "--json-schema", "5"), "There is no --json-schema here."),
+        (("generate", "-p", "x", "--json-scheme", "5"), "did you mean --json-schema"),
         (("generate", "-p", "x", "-n", "many"), "'many' is no whole number"),
         (("generate", "-p", "x", "--temp", "hot"), "'hot' is no number"),
         (("generate", "--prompt-ids", "1,x"), "is no list of token ids such as 1,2,3"),
