@@ -36,7 +36,7 @@ _NAMES = {
 }
 # Between two parts of a JSON text: nothing, one blank, or a line end with an indentation.  Without a limit, a model may
 # write blanks until its answer is full.
-_BLANKS = r"\x20|\n[\x20\t]{0,40}"
+_BLANKS = r"\x20|\n(\x20{0,40}|\t{0,10})"
 _MAX_CACHED = 64
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")

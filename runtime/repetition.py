@@ -77,11 +77,19 @@ def _before_breaker(history: Sequence[int], options: SamplingOptions, token_byte
     """How many tokens at the end of history hold no part of a sequence breaker that ends there."""
     breakers = [text.encode("utf-8", "surrogateescape") for text in options.dry_breakers]
     reach = max(map(len, breakers), default=0)
-    after = b""
+    text = b""  # the last tokens', as far as a breaker that begins before them could reach
     for count in range(min(len(history), window, _MAX_MATCH + 1)):
-        piece = token_bytes(history[-1 - count])
-        text = piece + after
-        if any(breaker in text for breaker in breakers):
-            return count
-        after = text[: reach - 1] if reach > 1 else b""
+        text = token_bytes(history[-1 - count]) + text
+        ends = [text.find(breaker) + len(breaker) for breaker in breakers if breaker in text]
+        if ends:
+            return _last_token_of(max(ends), count, history, token_bytes)
+        text = text[: reach - 1] if reach > 1 else b""
     return min(len(history), window)
+
+
+def _last_token_of(end: int, count: int, history: Sequence[int], token_bytes: TokenBytes) -> int:
+    """Which token from the end holds the byte before `end`, counted from the beginning of the count-th from the end."""
+    while (length := len(token_bytes(history[-1 - count]))) < end:
+        end -= length
+        count -= 1
+    return count
