@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kernels_gpu.cubin_cache import layout_text
-from kernels_gpu.device import GpuLostError, GpuMemoryError, MemoryFacts, Region, Shape
+from kernels_gpu.device import Event, GpuLostError, GpuMemoryError, Kernel, MemoryFacts, Region, Shape, Stream
 
 Order = Literal["ascending", "descending", "shuffled"]
 ORDERS: tuple[Order, ...] = ("ascending", "descending", "shuffled")
@@ -107,7 +107,7 @@ class EmulatedEvent:
     def wait(self) -> None:
         pass
 
-    def elapsed_ms(self, since: object) -> float:
+    def elapsed_ms(self, since: Event) -> float:
         return 0.0
 
 
@@ -117,9 +117,9 @@ class EmulatedGraph:
 
     actions: list[Callable[[], None]]
 
-    def launch(self, stream: EmulatedStream) -> None:
+    def launch(self, stream: Stream) -> None:
         for action in self.actions:
-            stream.do(action)
+            _own(stream).do(action)
 
 
 @dataclass
@@ -149,6 +149,11 @@ class EmulatedStream:
         assert self.recorded is not None, "nothing is being recorded"
         actions, self.recorded = self.recorded, None
         return EmulatedGraph(actions)
+
+
+def _own(stream: Stream) -> EmulatedStream:
+    assert isinstance(stream, EmulatedStream), "a stream of another device"
+    return stream
 
 
 @dataclass
@@ -199,9 +204,9 @@ class EmulatedDevice:
     def host_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return np.zeros(shape, dtype)
 
-    def load(self, source: Path, defines: Sequence[str], names: Sequence[str]) -> dict[str, EmulatedKernel]:
+    def load(self, source: Path, defines: Sequence[str], names: Sequence[str]) -> dict[str, Kernel]:
         library = _library(source, tuple(defines), self.extra_flags)
-        found: dict[str, EmulatedKernel] = {}
+        found: dict[str, Kernel] = {}
         for index in range(library.emulator_count()):
             name = library.emulator_name(index).decode()
             count = library.emulator_num_arguments(index)
@@ -221,34 +226,35 @@ class EmulatedDevice:
                 return data[offset : offset + region.size_bytes]
         raise KernelFault(f"no memory at {region.address:#x}, {region.size_bytes} bytes")
 
-    def clear(self, region: Region, stream: EmulatedStream) -> None:
-        stream.do(lambda: self.bytes_of(region).fill(0))
+    def clear(self, region: Region, stream: Stream) -> None:
+        _own(stream).do(lambda: self.bytes_of(region).fill(0))
 
-    def upload(self, target: Region, source: np.ndarray, stream: EmulatedStream) -> None:
+    def upload(self, target: Region, source: np.ndarray, stream: Stream) -> None:
         assert source.flags.c_contiguous and source.nbytes <= target.size_bytes, "an array that can't be copied whole"
         part = target.part(0, source.nbytes)
-        stream.do(lambda: np.copyto(self.bytes_of(part), source.reshape(-1).view(np.uint8)))
+        _own(stream).do(lambda: np.copyto(self.bytes_of(part), source.reshape(-1).view(np.uint8)))
 
-    def download(self, target: np.ndarray, source: Region, stream: EmulatedStream) -> None:
+    def download(self, target: np.ndarray, source: Region, stream: Stream) -> None:
         assert target.flags.c_contiguous and target.nbytes <= source.size_bytes, "an array that can't be copied whole"
         part = source.part(0, target.nbytes)
-        stream.do(lambda: np.copyto(target.reshape(-1).view(np.uint8), self.bytes_of(part)))
+        _own(stream).do(lambda: np.copyto(target.reshape(-1).view(np.uint8), self.bytes_of(part)))
 
-    def copy(self, target: Region, source: Region, stream: EmulatedStream) -> None:
-        stream.do(lambda: np.copyto(self.bytes_of(target), self.bytes_of(source)))
+    def copy(self, target: Region, source: Region, stream: Stream) -> None:
+        _own(stream).do(lambda: np.copyto(self.bytes_of(target), self.bytes_of(source)))
 
     def launch(
         self,
-        kernel: EmulatedKernel,
+        kernel: Kernel,
         *,
         grid: Shape,
         block: Shape,
         arguments: Sequence[np.generic],
-        stream: EmulatedStream,
+        stream: Stream,
         shared_bytes: int = 0,
     ) -> None:
+        assert isinstance(kernel, EmulatedKernel), "a kernel of another device"
         values = self._checked(kernel, arguments)
-        stream.do(lambda: self._run(kernel, grid, block, values, shared_bytes))
+        _own(stream).do(lambda: self._run(kernel, grid, block, values, shared_bytes))
 
     def _checked(self, kernel: EmulatedKernel, arguments: Sequence[np.generic]) -> list[np.ndarray]:
         assert len(arguments) == len(kernel.sizes), (

@@ -1,0 +1,259 @@
+"""A segment of a program bound to a card: weights uploaded, buffers allocated, launches laid out; `run` does a batch.
+
+Owns the card's memory and the graphs of one model.  Does not know sequences, sampling or text.  Nothing is allocated
+after `bind`: what `plan.make_bill` says is what is taken.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels_gpu.arena import Arena
+from kernels_gpu.device import Device, Graph, Kernel, Region
+from kernels_gpu.layout import PLANE_ALIGNMENT
+from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes
+from kernels_gpu.precision import Precision
+from kernels_gpu.steps import SOURCES, BatchShape, Launch, Module, Places, StepMaker, spans_for
+from kernels_gpu.upload import Uploader
+from models.program import Rope
+from models.segments import Segment
+
+if TYPE_CHECKING:
+    from models.gguf_file import ModelFile
+
+MAX_GRAPHS = 16  # batch shapes whose launches are kept as graphs
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuOptions:
+    """activations: how inputs of products are rounded."""
+
+    activations: Precision
+
+
+def bill(segment: Segment, file: ModelFile, limits: GpuLimits, options: GpuOptions) -> GpuBill:
+    """What `bind` will allocate, without allocating it.  Raises UnsupportedError."""
+    return make_bill(make_plan(segment, file.tensors, limits, options.activations), segment, limits)
+
+
+def bind(
+    segment: Segment,
+    file: ModelFile,
+    limits: GpuLimits,
+    options: GpuOptions,
+    device: Device,
+    progress: Progress | None = None,
+) -> GpuModel:
+    """Compiles what the segment needs, uploads the weights, allocates everything else; the file may be closed after it.
+
+    progress(what, done, total): "kernels" (modules loaded) and "weights" (bytes uploaded); an exception in it ends the
+    binding.  Raises GpuError and UnsupportedError; everything is given back then.
+    """
+    return GpuModel(segment, file, limits, options, device, progress)
+
+
+class GpuModel:
+    """A bound segment.  One thread at a time calls everything but `cancel`."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        file: ModelFile,
+        limits: GpuLimits,
+        options: GpuOptions,
+        device: Device,
+        progress: Progress | None,
+    ) -> None:
+        self.segment, self.limits, self.device = segment, limits, device
+        self._arenas: list[Arena] = []
+        self._cancelled = Event()
+        self._stream = device.new_stream()
+        self._graphs: OrderedDict[BatchShape, Graph] = OrderedDict()
+        self._met: set[BatchShape] = set()
+        try:
+            plan = make_plan(segment, file.tensors, limits, options.activations)
+            self.bill = make_bill(plan, segment, limits)
+            self._build(plan, file, options, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, plan: Plan, file: ModelFile, options: GpuOptions, progress: Progress | None) -> None:
+        uploader = Uploader(plan, self.device, self._stream)
+        uploader.place(self._arena(self.bill.weights_bytes, "the weights"))
+        kv = self._arena(self.bill.kv_bytes, "the KV cache")
+        workspace = self._arena(self.bill.workspace_bytes, "the workspace")
+        self._steps = StepMaker(self.segment, file.tensors, plan, self.limits, options.activations)
+        self._kernels = self._load(self._steps.modules(), progress)
+        self._page_bytes = {
+            idx: page_bytes(layer.num_kv_heads, layer.head_dim) for idx, layer in self.segment.layers.items()
+        }
+        self._steps.places = self._places = Places(
+            matrices=uploader.matrices,
+            vectors=uploader.vectors,
+            caches={idx: kv.take(self.limits.num_pages * size) for idx, size in self._page_bytes.items()},
+            workspace={name: workspace.take(size) for name, size in plan.pieces(self.segment, self.limits).items()},
+        )
+        # What no kernel writes, the ends of rows that are no multiple of 32, must not be NaNs.
+        self.device.clear(workspace.region, self._stream)
+        uploader.upload(file, (lambda done, total: progress("weights", done, total)) if progress else None)
+        for idx, rope in enumerate(plan.ropes):
+            self.device.upload(self._places.workspace[f"rope {idx}"], self._angles(rope), self._stream)
+            self._stream.wait()
+        self._prepare_host(plan)
+
+    def _arena(self, size_bytes: int, purpose: str) -> Arena:
+        assert size_bytes % PLANE_ALIGNMENT == 0, "a bill of uneven pieces"
+        arena = Arena(self.device, size_bytes, purpose)
+        self._arenas.append(arena)
+        return arena
+
+    def _load(self, modules: list[Module], progress: Progress | None) -> dict[tuple[Module, str], Kernel]:
+        kernels: dict[tuple[Module, str], Kernel] = {}
+        for idx, module in enumerate(modules):
+            loaded = self.device.load(SOURCES / module.source, module.defines, module.kernels)
+            kernels |= {(module, name): kernel for name, kernel in loaded.items()}
+            if progress:
+                progress("kernels", idx + 1, len(modules))
+        return kernels
+
+    def _angles(self, rope: Rope) -> np.ndarray:
+        """Cosine and sine of every position and pair: in float64, then rounded."""
+        phase = np.arange(self.limits.context_size)[:, None] * np.array(rope.frequencies, np.float64)
+        turns = np.stack([np.cos(phase), np.sin(phase)], axis=-1) * rope.magnitude
+        return turns.astype(np.float32)
+
+    def _prepare_host(self, plan: Plan) -> None:
+        limits, program = self.limits, self.segment.program
+        tokens = limits.max_batch_tokens
+        counts = {"token_ids": tokens, "positions": tokens, "slots": tokens, "outputs": limits.max_outputs}
+        self._host = {name: self.device.host_array((count,), np.int32) for name, count in counts.items()}
+        tables = (limits.max_sequences, limits.table_row)
+        self._host["page_tables"] = self.device.host_array(tables, np.int32)
+        result = program.logits if self.segment.gives_logits else program.hidden
+        area = plan.areas[result.name]
+        self._result_width, self._result_name = result.width, f"floats {result.name}"
+        self._result = self.device.host_array((area.rows, area.stride), np.float32)
+        self._hidden = self.device.host_array(
+            (limits.max_batch_tokens, plan.areas[program.hidden.name].stride), np.float32
+        )
+
+    def run(
+        self,
+        token_ids: np.ndarray | None,
+        positions: np.ndarray,
+        slots: np.ndarray,
+        page_tables: np.ndarray,
+        outputs: np.ndarray,
+        hidden: np.ndarray | None = None,
+    ) -> np.ndarray | None:
+        """One batch; the result is valid until the next run; None when it was cancelled.
+
+        A segment that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
+        returns them, float32 [outputs, vocabulary]; another returns the hidden state of every token, [T, width].
+        """
+        count, num_outputs = len(positions), len(outputs)
+        if self._is_cancelled():
+            return None
+        self._upload("positions", positions)
+        self._upload("slots", slots)
+        self._upload("outputs", outputs)
+        self._upload("page_tables", page_tables)
+        if self.segment.takes_tokens:
+            assert token_ids is not None, "a segment with the embedding takes tokens"
+            self._upload("token_ids", token_ids)
+        else:
+            assert hidden is not None, "a segment without the embedding takes the hidden state"
+            self._hidden[:count, : hidden.shape[1]] = hidden
+            target = self._places.workspace[f"floats {self.segment.program.hidden.name}"]
+            self.device.upload(target, self._hidden[:count], self._stream)
+        spans = spans_for(int(positions.max()), self.limits)
+        shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans)
+        if not self._compute(shape):
+            return None
+        rows = num_outputs if self.segment.gives_logits else count
+        if rows:
+            self.device.download(self._result[:rows], self._places.workspace[self._result_name], self._stream)
+        self._stream.wait()
+        return None if self._is_cancelled() else self._result[:rows, : self._result_width]
+
+    def _upload(self, name: str, values: np.ndarray) -> None:
+        host = self._host[name]
+        host[: len(values)] = values
+        if len(values):
+            self.device.upload(self._places.workspace[name], host[: len(values)], self._stream)
+
+    def _compute(self, shape: BatchShape) -> bool:
+        """Queues everything; False when the run was cancelled meanwhile.
+
+        A small batch of a shape that was met before is one graph.  The first of its kind is not: a driver loads a
+        kernel when it is launched first, which it can't do while a graph is recorded.
+        """
+        if shape.num_tokens > STEP_TOKENS or shape not in self._met:
+            self._met.add(shape)
+            for launch in self._launches(shape):
+                if self._cancelled.is_set():
+                    self._stream.wait()
+                    return not self._is_cancelled()
+                self._queue(launch)
+            return True
+        graph = self._graphs.pop(shape, None)
+        if graph is None:
+            while len(self._graphs) >= MAX_GRAPHS:
+                self._graphs.popitem(last=False)
+            self._stream.begin_capture()
+            for launch in self._launches(shape):
+                self._queue(launch)
+            graph = self._stream.end_capture()
+        self._graphs[shape] = graph
+        graph.launch(self._stream)
+        return True
+
+    def _launches(self, shape: BatchShape) -> list[Launch]:
+        # Without outputs the head has nothing to do, and a grid without blocks is an error.
+        return [launch for launch in self._steps.launches(shape) if 0 not in launch.grid]
+
+    def _queue(self, launch: Launch) -> None:
+        self.device.launch(
+            self._kernels[launch.module, launch.kernel],
+            grid=launch.grid,
+            block=(launch.block,),
+            arguments=launch.arguments,
+            stream=self._stream,
+            shared_bytes=launch.shared_bytes,
+        )
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies one page of every layer."""
+        for idx, size in self._page_bytes.items():
+            cache = self._places.caches[idx]
+            self.device.copy(cache.part(target * size, size), cache.part(source * size, size), self._stream)
+        self._stream.wait()
+
+    def cancel(self) -> None:
+        """From any thread: the current run, or the next one, gives None."""
+        self._cancelled.set()
+
+    def _is_cancelled(self) -> bool:
+        """Whether a cancel came; it is forgotten then."""
+        was_set = self._cancelled.is_set()
+        self._cancelled.clear()
+        return was_set
+
+    def cache_of(self, layer_idx: int) -> Region:
+        """Where K and V of a layer lie."""
+        return self._places.caches[layer_idx]
+
+    def close(self) -> None:
+        """Gives the memory back.  May be called twice."""
+        self._graphs.clear()
+        for arena in self._arenas:
+            arena.close()
+        self._arenas = []

@@ -1,0 +1,289 @@
+"""What a program bound to a card will need: every matrix, vector, buffer and cache, before anything is allocated.
+
+Owns the decisions (formats, records, the split of a row among warps) and the sums of the memory bill.  binding.py takes
+exactly these pieces, in this order: the bill is what is allocated, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Protocol
+
+from kernels_gpu.layout import UNIT, MatrixLayout, aligned, is_plain, matrix_layout
+from kernels_gpu.precision import Precision, record_bytes, terms_for
+from models.formats import FORMATS
+from models.program import (
+    Attend,
+    Buffer,
+    Embed,
+    GatedProject,
+    Normalize,
+    Operation,
+    Project,
+    Rope,
+    RotateAndStore,
+    SelectOutputs,
+    buffers_of,
+)
+from models.segments import Segment
+
+PAGE_SIZE = 64  # positions, as in attention.cu
+SPAN = 128
+PARTIAL_HEADER = 4  # floats
+MAX_HEAD_DIM = 256
+STEP_TOKENS = 8  # tokens of one launch of a product or of attention
+
+
+class UnsupportedError(ValueError):
+    """A program or weight that these kernels cannot run."""
+
+
+class FormatLike(Protocol):
+    """What is asked of a block format."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class TensorLike(Protocol):
+    """What is asked of a file's tensor."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def format(self) -> FormatLike: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuLimits:
+    """How much a binding is made for; pages hold 64 positions."""
+
+    max_batch_tokens: int
+    max_outputs: int
+    max_sequences: int
+    context_size: int
+    num_pages: int
+
+    @property
+    def table_row(self) -> int:
+        """Entries of a sequence's page table."""
+        return -(-self.context_size // PAGE_SIZE)
+
+    @property
+    def max_spans(self) -> int:
+        return -(-self.context_size // SPAN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuBill:
+    """Bytes allocated on the card, by what for."""
+
+    weights_bytes: int
+    kv_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """A matrix on the card."""
+
+    name: str
+    format_name: str
+    num_rows: int
+    num_columns: int
+
+    @property
+    def layout(self) -> MatrixLayout:
+        return matrix_layout(self.format_name, self.num_rows, self.num_columns)
+
+    @property
+    def is_plain(self) -> bool:
+        return is_plain(self.format_name)
+
+    @property
+    def split(self) -> int:
+        """Warps that share a row.  It depends on the columns alone, and with it the order of every sum."""
+        units = self.num_columns // UNIT
+        return 4 if units >= 128 else 2 if units >= 64 else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """A buffer on the card: floats [rows][stride], and records where products want them."""
+
+    buffer: Buffer
+    rows: int
+    is_output: bool
+    terms: frozenset[int]
+
+    @property
+    def stride(self) -> int:
+        """Floats from row to row."""
+        return -(-self.buffer.width // UNIT) * UNIT
+
+    @property
+    def units(self) -> int:
+        return self.stride // UNIT
+
+    @property
+    def float_bytes(self) -> int:
+        return 4 * self.stride * self.rows
+
+    def record_bytes(self, terms: int) -> int:
+        return record_bytes(self.rows, self.stride, terms)
+
+
+@dataclass
+class Plan:
+    """The pieces of a bound segment."""
+
+    matrices: dict[str, Matrix] = field(default_factory=dict)
+    vectors: dict[str, int] = field(default_factory=dict)  # float32 values
+    areas: dict[str, Area] = field(default_factory=dict)
+    ropes: list[Rope] = field(default_factory=list)
+
+    def pieces(self, segment: Segment, limits: GpuLimits) -> Mapping[str, int]:
+        """Bytes of everything in the workspace, by name; each begins at a multiple of 256."""
+        sizes: dict[str, int] = {}
+        for name, area in self.areas.items():
+            sizes[f"floats {name}"] = area.float_bytes
+            sizes |= {f"records {name} {terms}": area.record_bytes(terms) for terms in sorted(area.terms)}
+        sizes |= dict.fromkeys(("token_ids", "positions", "slots"), 4 * limits.max_batch_tokens)
+        sizes["outputs"] = 4 * limits.max_outputs
+        sizes["page_tables"] = 4 * limits.table_row * limits.max_sequences
+        for idx, rope in enumerate(self.ropes):
+            sizes[f"rope {idx}"] = 4 * rope.dimensions * limits.context_size
+        cells = [op.num_heads * (op.cache.head_dim + PARTIAL_HEADER) for op in attends(segment)]
+        sizes["partial"] = 4 * STEP_TOKENS * limits.max_spans * max(cells, default=1)
+        return sizes
+
+
+def attends(segment: Segment) -> list[Attend]:
+    """The attention operations of a segment."""
+    return [operation for operation in segment.operations if isinstance(operation, Attend)]
+
+
+def up_buffer(operation: GatedProject) -> Buffer:
+    """Where `up` goes when gate and up do not share a format."""
+    return Buffer(name=f"{operation.out.name}.up", width=operation.out.width)
+
+
+def shares_format(tensors: Mapping[str, TensorLike], operation: GatedProject) -> bool:
+    """Whether gate and up can be done in one pass."""
+    names = {tensors[name].format.name for name in (operation.gate, operation.up)}
+    return len(names) == 1 and not is_plain(names.pop())
+
+
+def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLimits, precision: Precision) -> Plan:
+    """The pieces for a segment with a file's tensors.  Raises UnsupportedError naming the weight."""
+    plan = Plan()
+    wanted: dict[str, set[int]] = {}
+    buffers = {segment.program.hidden.name: segment.program.hidden}
+    for operation in segment.operations:
+        _add_operation(plan, operation, tensors, precision, wanted)
+        buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
+        if isinstance(operation, GatedProject) and not shares_format(tensors, operation):
+            buffers[up_buffer(operation).name] = up_buffer(operation)
+    outputs = _output_buffers(segment.operations)
+    for name, buffer in buffers.items():
+        rows = limits.max_outputs if name in outputs else limits.max_batch_tokens
+        terms = frozenset(wanted.get(name, ()))
+        plan.areas[name] = Area(buffer=buffer, rows=rows, is_output=name in outputs, terms=terms)
+    return plan
+
+
+def _add_operation(
+    plan: Plan,
+    operation: Operation,
+    tensors: Mapping[str, TensorLike],
+    precision: Precision,
+    wanted: dict[str, set[int]],
+) -> None:
+    def product(name: str, x: Buffer, terms: int) -> None:
+        matrix = _add_matrix(plan, tensors, name)
+        if not matrix.is_plain:
+            wanted.setdefault(x.name, set()).add(terms)
+
+    match operation:
+        case Embed(weight=weight):
+            _add_matrix(plan, tensors, weight)
+        case Normalize(weight=weight):
+            _add_vector(plan, tensors, weight)
+        case Project(x=x, parts=parts):
+            for part in parts:
+                product(part.weight, x, terms_for(precision))
+                if part.bias is not None:
+                    _add_vector(plan, tensors, part.bias)
+        case GatedProject(x=x, gate=gate, up=up):
+            for name in (gate, up):
+                product(name, x, terms_for(precision, is_coarse=not operation.sensitive))
+        case RotateAndStore(cache=cache, rope=rope):
+            _check_head(cache.head_dim, operation.layer_idx)
+            for name in (operation.q_norm, operation.k_norm):
+                if name is not None:
+                    _add_vector(plan, tensors, name)
+            if rope is not None and rope not in plan.ropes:
+                plan.ropes.append(rope)
+        case _:
+            pass
+
+
+def _check_head(head_dim: int, layer_idx: int) -> None:
+    if head_dim % 8 or head_dim > MAX_HEAD_DIM:
+        raise UnsupportedError(
+            f"layer {layer_idx} has heads of {head_dim} values; "
+            f"the GPU kernels take multiples of 8 up to {MAX_HEAD_DIM}"
+        )
+
+
+def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str) -> Matrix:
+    if name not in plan.matrices:
+        format_name = tensors[name].format.name
+        rows, columns = tensors[name].shape
+        if format_name not in FORMATS:
+            raise UnsupportedError(
+                f"weight {name} has format {format_name}, which the GPU kernels cannot multiply with"
+            )
+        if columns % UNIT:
+            raise UnsupportedError(f"weight {name} has {columns} columns; the GPU kernels take multiples of {UNIT}")
+        plan.matrices[name] = Matrix(name=name, format_name=format_name, num_rows=rows, num_columns=columns)
+    return plan.matrices[name]
+
+
+def _add_vector(plan: Plan, tensors: Mapping[str, TensorLike], name: str) -> None:
+    plan.vectors[name] = prod(tensors[name].shape)
+
+
+def _output_buffers(operations: tuple[Operation, ...]) -> set[str]:
+    """Names of the buffers that hold only rows whose logits are wanted."""
+    found: set[str] = set()
+    for operation in operations:
+        match operation:
+            case SelectOutputs(out=out):
+                found.add(out.name)
+            case Normalize(x=x, out=out) | GatedProject(x=x, out=out) if x.name in found:
+                found.add(out.name)
+            case Project(x=x, parts=parts) if x.name in found:
+                found.update(part.out.name for part in parts)
+            case _:
+                pass
+    return found
+
+
+def page_bytes(num_kv_heads: int, head_dim: int) -> int:
+    """Bytes of one page of one layer: K and V as float16."""
+    return num_kv_heads * 2 * PAGE_SIZE * head_dim * 2
+
+
+def make_bill(plan: Plan, segment: Segment, limits: GpuLimits) -> GpuBill:
+    """What a binding allocates, to the byte."""
+    layers = segment.layers.values()
+    return GpuBill(
+        weights_bytes=sum(matrix.layout.size_bytes for matrix in plan.matrices.values())
+        + sum(aligned(4 * count) for count in plan.vectors.values()),
+        kv_bytes=sum(aligned(limits.num_pages * page_bytes(kv.num_kv_heads, kv.head_dim)) for kv in layers),
+        workspace_bytes=sum(map(aligned, plan.pieces(segment, limits).values())),
+    )

@@ -1,0 +1,353 @@
+"""Lowers a segment to launches: which kernel, on which grid, with which arguments, for a batch of a given shape.
+
+Owns the cutting of a batch into launches.  Works on regions that binding.py took from the card's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernels_gpu.device import Region, Shape
+from kernels_gpu.layout import defines_for, plain_row_bytes
+from kernels_gpu.plan import (
+    SPAN,
+    STEP_TOKENS,
+    Area,
+    GpuLimits,
+    Matrix,
+    Plan,
+    TensorLike,
+    shares_format,
+    up_buffer,
+)
+from kernels_gpu.precision import Precision, terms_for
+from models.program import (
+    Activation,
+    Attend,
+    Buffer,
+    Embed,
+    GatedProject,
+    Normalize,
+    Operation,
+    Project,
+    Rope,
+    RotateAndStore,
+    SelectOutputs,
+)
+from models.segments import Segment
+
+SOURCES = Path(__file__).resolve().parent / "sources"
+STORE, ADD = 0, 1  # modes.cuh
+MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}
+BUCKETS = (1, 2, 4, 8)  # tokens that a product is compiled for
+PRODUCT_THREADS, ROW_THREADS, ATTENTION_THREADS = 128, 256, 128
+WARPS = PRODUCT_THREADS // 32
+UNITS_OF_BLOCK = 64  # that one block of `quantize` rounds
+HEADS_OF_BLOCK = 4  # query heads that one block of `attend` does
+QUANTIZED = tuple(f"{kind}_{count}" for kind in ("product", "gated") for count in BUCKETS) + ("embed",)
+PLAIN = (*(f"product_{count}" for count in BUCKETS), "embed")
+ROWS = ("normalize", "quantize", "select_rows", "combine_gate")
+ATTENTION = ("rotate_and_store", "attend", "combine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """What is compiled at once, and the kernels in it."""
+
+    source: str
+    defines: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One launch of a kernel."""
+
+    module: Module
+    kernel: str
+    grid: Shape
+    block: int
+    arguments: tuple[np.generic, ...]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShape:
+    """All that launches depend on.  spans: pieces of 128 positions that attention looks at."""
+
+    num_tokens: int
+    num_outputs: int
+    spans: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Regions of everything a launch touches."""
+
+    matrices: Mapping[str, Region]
+    vectors: Mapping[str, Region]
+    caches: Mapping[int, Region]
+    workspace: Mapping[str, Region]
+
+
+ROWS_MODULE = Module(source="rows.cu", defines=(), kernels=ROWS)
+ATTENTION_MODULE = Module(source="attention.cu", defines=(), kernels=ATTENTION)
+Argument = Region | int | float | None
+
+
+def _scalars(values: tuple[Argument, ...]) -> tuple[np.generic, ...]:
+    def scalar(value: Argument) -> np.generic:
+        match value:
+            case None:
+                return np.uint64(0)
+            case Region():
+                return value.pointer
+            case float():
+                return np.float32(value)
+            case _:
+                return np.int32(value)
+
+    return tuple(map(scalar, values))
+
+
+def _launch(
+    module: Module, kernel: str, grid: Shape, block: int, *arguments: Argument, shared_bytes: int = 0
+) -> Launch:
+    return Launch(
+        module=module, kernel=kernel, grid=grid, block=block, arguments=_scalars(arguments), shared_bytes=shared_bytes
+    )
+
+
+def _tiles(count: int) -> Iterator[tuple[int, int]]:
+    """First token and number of tokens of each launch."""
+    for first in range(0, count, STEP_TOKENS):
+        yield first, min(STEP_TOKENS, count - first)
+
+
+class StepMaker:
+    """Makes the launches of a segment."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        tensors: Mapping[str, TensorLike],
+        plan: Plan,
+        limits: GpuLimits,
+        precision: Precision,
+    ) -> None:
+        self.segment, self.tensors, self.plan, self.limits = segment, tensors, plan, limits
+        self.precision: Precision = precision
+        self.places = Places(matrices={}, vectors={}, caches={}, workspace={})
+
+    def modules(self) -> list[Module]:
+        """What must be compiled, each once."""
+        wanted = {ROWS_MODULE: None}
+        for operation in self.segment.operations:
+            match operation:
+                case Embed(weight=weight):
+                    wanted[self._module(self.plan.matrices[weight], terms_for(self.precision))] = None
+                case Project(parts=parts):
+                    for part in parts:
+                        wanted[self._module(self.plan.matrices[part.weight], terms_for(self.precision))] = None
+                case GatedProject(gate=gate, up=up):
+                    for name in (gate, up):
+                        wanted[self._module(self.plan.matrices[name], self._gate_terms(operation))] = None
+                case RotateAndStore():
+                    wanted[ATTENTION_MODULE] = None
+                case _:
+                    pass
+        return list(wanted)
+
+    def launches(self, shape: BatchShape) -> list[Launch]:
+        """Everything for a batch of that shape, in order."""
+        return [launch for operation in self.segment.operations for launch in self._steps(operation, shape)]
+
+    def _steps(self, operation: Operation, shape: BatchShape) -> Iterator[Launch]:
+        match operation:
+            case Embed():
+                yield self._embed(operation, shape)
+            case Normalize():
+                yield self._normalize(operation, shape)
+            case Project():
+                yield from self._project(operation, shape)
+            case GatedProject():
+                yield from self._gated(operation, shape)
+            case RotateAndStore():
+                yield self._rotate(operation, shape)
+            case Attend():
+                yield from self._attend(operation, shape)
+            case SelectOutputs():
+                yield self._select(operation, shape)
+
+    # --- pieces ---------------------------------------------------------------------------------------
+    def _module(self, matrix: Matrix, terms: int) -> Module:
+        if matrix.is_plain:
+            return Module(source="product_plain.cu", defines=defines_for(matrix.format_name, 1), kernels=PLAIN)
+        return Module(source="product.cu", defines=defines_for(matrix.format_name, terms), kernels=QUANTIZED)
+
+    def _gate_terms(self, operation: GatedProject) -> int:
+        return terms_for(self.precision, is_coarse=not operation.sensitive)
+
+    def _area(self, buffer: Buffer) -> Area:
+        return self.plan.areas[buffer.name]
+
+    def _count(self, buffer: Buffer, shape: BatchShape) -> int:
+        return shape.num_outputs if self._area(buffer).is_output else shape.num_tokens
+
+    def _floats(self, buffer: Buffer) -> tuple[Region, int]:
+        """Address and stride."""
+        return self.places.workspace[f"floats {buffer.name}"], self._area(buffer).stride
+
+    def _row(self, buffer: Buffer, token: int) -> Region:
+        region, stride = self._floats(buffer)
+        return region.part(4 * stride * token, region.size_bytes - 4 * stride * token)
+
+    def _records(self, buffer: Buffer, terms: int) -> Region | None:
+        return self.places.workspace.get(f"records {buffer.name} {terms}")
+
+    def _vector(self, name: str | None) -> Region | None:
+        return None if name is None else self.places.vectors[name]
+
+    def _batch(self, name: str, first: int = 0) -> Region:
+        region = self.places.workspace[name]
+        return region.part(4 * first, region.size_bytes - 4 * first)
+
+    # --- operations -----------------------------------------------------------------------------------
+    def _embed(self, operation: Embed, shape: BatchShape) -> Launch:
+        matrix = self.plan.matrices[operation.weight]
+        arguments = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix), self._batch("token_ids"))
+        return _launch(
+            self._module(matrix, terms_for(self.precision)), "embed", (shape.num_tokens,), PRODUCT_THREADS,
+            *arguments, float(operation.scale), *self._floats(operation.out),
+        )  # fmt: skip
+
+    def _normalize(self, operation: Normalize, shape: BatchShape) -> Launch:
+        area = self._area(operation.out)
+        return _launch(
+            ROWS_MODULE, "normalize", (self._count(operation.x, shape),), ROW_THREADS,
+            *self._floats(operation.x), self._vector(operation.weight), float(operation.epsilon), int(operation.add),
+            *self._floats(operation.out), area.units, self._records(operation.out, 1), self._records(operation.out, 2),
+            area.rows,
+        )  # fmt: skip
+
+    def _quantize(self, buffer: Buffer, shape: BatchShape) -> Iterator[Launch]:
+        """Records of a buffer that was written as floats, where some product wants them."""
+        area = self._area(buffer)
+        if area.terms:
+            grid = (-(-area.units // UNITS_OF_BLOCK), self._count(buffer, shape))
+            yield _launch(
+                ROWS_MODULE, "quantize", grid, ROW_THREADS,
+                *self._floats(buffer), area.units, self._records(buffer, 1), self._records(buffer, 2), area.rows,
+            )  # fmt: skip
+
+    def _product(
+        self, matrix: Matrix, x: Buffer, out: Buffer, bias: str | None, mode: int, terms: int, shape: BatchShape
+    ) -> Iterator[Launch]:
+        if matrix.is_plain:
+            given: tuple[Argument, ...] = self._floats(x)
+        else:
+            given = (self._records(x, terms), self._area(x).rows)
+        weights = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix))
+        grid = (-(-matrix.num_rows * matrix.split // WARPS),)
+        for first, count in _tiles(self._count(x, shape)):
+            yield _launch(
+                self._module(matrix, terms), f"product_{_bucket(count)}", grid, PRODUCT_THREADS,
+                *weights, *given, first, count, matrix.split, self._vector(bias), mode, *self._floats(out),
+            )  # fmt: skip
+
+    def _project(self, operation: Project, shape: BatchShape) -> Iterator[Launch]:
+        mode = ADD if operation.add else STORE
+        for part in operation.parts:
+            matrix = self.plan.matrices[part.weight]
+            yield from self._product(matrix, operation.x, part.out, part.bias, mode, terms_for(self.precision), shape)
+            yield from self._quantize(part.out, shape)
+
+    def _gated(self, operation: GatedProject, shape: BatchShape) -> Iterator[Launch]:
+        terms, mode = self._gate_terms(operation), MODES[operation.activation]
+        gate, up = self.plan.matrices[operation.gate], self.plan.matrices[operation.up]
+        if shares_format(self.tensors, operation):
+            both = (self.places.matrices[gate.name], self.places.matrices[up.name], gate.num_rows, _pieces(gate))
+            grid = (-(-gate.num_rows * gate.split // WARPS),)
+            for first, count in _tiles(self._count(operation.x, shape)):
+                yield _launch(
+                    self._module(gate, terms), f"gated_{_bucket(count)}", grid, PRODUCT_THREADS,
+                    *both, self._records(operation.x, terms), self._area(operation.x).rows, first, count, gate.split,
+                    mode, *self._floats(operation.out),
+                )  # fmt: skip
+        else:
+            raised = up_buffer(operation)
+            yield from self._product(gate, operation.x, operation.out, None, STORE, terms, shape)
+            yield from self._product(up, operation.x, raised, None, STORE, terms, shape)
+            width = operation.out.width
+            yield _launch(
+                ROWS_MODULE, "combine_gate", (-(-width // ROW_THREADS), self._count(operation.x, shape)), ROW_THREADS,
+                *self._floats(operation.out), *self._floats(raised), width, mode,
+            )  # fmt: skip
+        yield from self._quantize(operation.out, shape)
+
+    def _angles(self, rope: Rope | None) -> tuple[Region | None, int, int]:
+        if rope is None:
+            return None, 0, 0
+        region = self.places.workspace[f"rope {self.plan.ropes.index(rope)}"]
+        return region, rope.dimensions, int(rope.pairing == "neighbours")
+
+    def _rotate(self, operation: RotateAndStore, shape: BatchShape) -> Launch:
+        cache = operation.cache
+        heads = operation.num_heads + 2 * cache.num_kv_heads
+        k, kv_stride = self._floats(operation.k)
+        return _launch(
+            ATTENTION_MODULE, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,
+            *self._floats(operation.q), k, self._floats(operation.v)[0], kv_stride, operation.num_heads,
+            cache.num_kv_heads, cache.head_dim, self._vector(operation.q_norm), self._vector(operation.k_norm),
+            float(operation.epsilon), *self._angles(operation.rope), self._batch("positions"), self._batch("slots"),
+            self._batch("page_tables"), self.limits.table_row, self.places.caches[operation.layer_idx],
+        )  # fmt: skip
+
+    def _attend(self, operation: Attend, shape: BatchShape) -> Iterator[Launch]:
+        cache, max_spans = operation.cache, self.limits.max_spans
+        partial = self.places.workspace["partial"]
+        batches = -(-operation.num_heads // cache.num_kv_heads // HEADS_OF_BLOCK)
+        for first, count in _tiles(shape.num_tokens):
+            positions = self._batch("positions", first)
+            yield _launch(
+                ATTENTION_MODULE, "attend", (shape.spans, cache.num_kv_heads * batches, count), ATTENTION_THREADS,
+                self._row(operation.q, first), self._area(operation.q).stride,
+                self.places.caches[operation.layer_idx], positions, self._batch("slots", first),
+                self._batch("page_tables"), self.limits.table_row, operation.num_heads, cache.num_kv_heads,
+                cache.head_dim, float(operation.scale), cache.window or 0, partial, max_spans,
+                shared_bytes=4 * (HEADS_OF_BLOCK * cache.head_dim + 8 * ATTENTION_THREADS),
+            )  # fmt: skip
+            yield _launch(
+                ATTENTION_MODULE, "combine", (operation.num_heads, count), ATTENTION_THREADS,
+                partial, max_spans, positions, operation.num_heads, cache.head_dim, cache.window or 0,
+                self._row(operation.out, first), self._area(operation.out).stride,
+            )  # fmt: skip
+        yield from self._quantize(operation.out, shape)
+
+    def _select(self, operation: SelectOutputs, shape: BatchShape) -> Launch:
+        return _launch(
+            ROWS_MODULE, "select_rows", (shape.num_outputs,), ROW_THREADS,
+            *self._floats(operation.x), self._batch("outputs"), *self._floats(operation.out),
+            self._area(operation.x).units,
+        )  # fmt: skip
+
+
+def spans_for(last_position: int, limits: GpuLimits) -> int:
+    """Spans that a launch covers: a power of two, so that a graph holds for many positions."""
+    needed = last_position // SPAN + 1
+    return min(1 << (needed - 1).bit_length(), limits.max_spans)
+
+
+def _bucket(count: int) -> int:
+    return next(bucket for bucket in BUCKETS if bucket >= count)
+
+
+def _pieces(matrix: Matrix) -> int:
+    """What a row is counted in: units of 32 columns, or pieces of 16 bytes."""
+    if matrix.is_plain:
+        return plain_row_bytes(matrix.format_name, matrix.num_columns) // 16
+    return matrix.num_columns // 32

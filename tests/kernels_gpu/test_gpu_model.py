@@ -1,0 +1,211 @@
+"""Whole tiny models on the emulated card: against the oracle, at every cut, in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from emulated_device import ORDERS, EmulatedDevice, Order
+from gpu_bench import Array
+from oracle import FileWeights, Oracle
+from tiny_models import write_tiny_model
+
+from kernels_gpu.binding import GpuModel, GpuOptions, bill, bind
+from kernels_gpu.device import GpuLostError, GpuMemoryError
+from kernels_gpu.plan import GpuLimits, UnsupportedError
+from kernels_gpu.precision import Precision
+from models.description import load_description
+from models.gguf_file import ModelFile, open_model_file
+from models.program import Program
+from models.segments import Segment, cut, whole
+
+LIMITS = GpuLimits(max_batch_tokens=24, max_outputs=24, max_sequences=2, context_size=192, num_pages=6)
+TABLES = np.array([[4, 0, 2], [1, 5, 3]], np.int32)
+IDS = np.array([(7 * i * i + 3 * i) % 380 for i in range(24)], np.int32)
+Family = Literal["llama", "qwen2", "gemma3"]
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """An open tiny model."""
+
+    file: ModelFile
+    program: Program
+
+    def oracle(self, ids: Array) -> Array:
+        return Oracle(program=self.program, weights=FileWeights(self.file)).logits(ids.tolist())
+
+    def bind(
+        self, device: EmulatedDevice, segment: Segment | None = None, activations: Precision = "balanced"
+    ) -> GpuModel:
+        return bind(segment or whole(self.program), self.file, LIMITS, GpuOptions(activations=activations), device)
+
+
+@contextmanager
+def tiny(path: Path, family: Family = "llama", format_name: str = "Q4_0", **formats: str) -> Iterator[Tiny]:
+    made = write_tiny_model(path / "tiny.gguf", architecture=family, format=format_name, formats=formats)
+    with open_model_file(made) as file:
+        yield Tiny(file, load_description(file).program)
+
+
+def run(
+    model: GpuModel,
+    ids: Array,
+    first: int = 0,
+    *,
+    slot: int = 0,
+    hidden: Array | None = None,
+    outputs: Array | None = None,
+) -> Array:
+    """Logits (or hidden states) of every token, or of some."""
+    count = len(ids)
+    positions = np.arange(first, first + count, dtype=np.int32)
+    chosen = np.arange(count, dtype=np.int32) if outputs is None else outputs
+    result = model.run(ids, positions, np.full(count, slot, np.int32), TABLES, chosen, hidden)
+    assert result is not None
+    return result.copy()
+
+
+def near(found: Array, expected: Array, *, root_mean_square: float = 0.01) -> None:
+    """Logits differ as much as rounded activations let them, no more; in standard deviations of the logits."""
+    differences = (found - expected) / expected.std()
+    assert np.abs(differences).max() < 6 * root_mean_square
+    assert np.sqrt(np.mean(differences**2)) < root_mean_square
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3"])
+def test_a_model_s_logits_are_the_oracle_s(family: Family, order: Order, tmp_path: Path) -> None:
+    with tiny(tmp_path, family) as model:
+        bound = model.bind(EmulatedDevice(order=order))
+        near(run(bound, IDS[:12]), model.oracle(IDS[:12]))
+
+
+@pytest.mark.parametrize("activations", ["fast", "exact"])
+def test_mixed_formats_and_precisions(activations: Precision, tmp_path: Path) -> None:
+    formats = {"attn_v": "Q6_K", "ffn_up": "F16", "token_embd": "BF16"}
+    with tiny(tmp_path, "llama", "Q4_K", **formats) as model:
+        found = run(model.bind(EmulatedDevice(), activations=activations), IDS[:4])
+        expected = model.oracle(IDS[:4])
+        if activations == "fast":
+            near(found, expected, root_mean_square=0.02)
+        else:
+            np.testing.assert_allclose(found, expected, atol=2e-3 * expected.std())
+
+
+def test_the_batch_changes_no_bit(tmp_path: Path) -> None:
+    with tiny(tmp_path, "gemma3") as model:
+        bound = model.bind(EmulatedDevice())
+        together = run(bound, IDS)
+        pieces = [
+            run(bound, IDS[first:last], first, slot=1) for first, last in ((0, 1), (1, 4), (4, 12), (12, 23), (23, 24))
+        ]
+        np.testing.assert_array_equal(np.concatenate(pieces), together)
+        some = run(bound, IDS, outputs=np.array([3, 20], np.int32))
+        np.testing.assert_array_equal(some, together[[3, 20]])
+        assert run(bound, IDS, outputs=np.array([], np.int32)).shape == (0, model.program.vocab_size)
+
+
+def test_two_sequences_share_a_batch(tmp_path: Path) -> None:
+    with tiny(tmp_path, "qwen2") as model:
+        bound = model.bind(EmulatedDevice())
+        alone = [run(bound, IDS[:5], slot=1), run(bound, IDS[5:8], slot=1)]
+        ids = np.concatenate([IDS[:5], IDS[5:8]])
+        positions = np.concatenate([np.arange(5), np.arange(3)]).astype(np.int32)
+        slots = np.repeat([0, 1], [5, 3]).astype(np.int32)
+        found = bound.run(ids, positions, slots, TABLES, np.arange(8, dtype=np.int32))
+        np.testing.assert_array_equal(found, np.concatenate(alone))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_every_cut_gives_the_same_bits(family: Family, tmp_path: Path) -> None:
+    with tiny(tmp_path, family) as model:
+        expected = run(model.bind(EmulatedDevice()), IDS[:10])
+        for layer_idx in range(len(model.program.layers) + 1):
+            lower, upper = (model.bind(EmulatedDevice(), part) for part in cut(model.program, layer_idx))
+            first = run(lower, IDS[:9])
+            second = run(lower, IDS[9:10], 9)
+            found = [run(upper, IDS[:9], hidden=first), run(upper, IDS[9:10], 9, hidden=second)]
+            np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+def test_a_graph_is_captured_when_a_shape_comes_again(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        device = EmulatedDevice()
+        bound = model.bind(device)
+        captured: list[int] = []
+        begin = bound._stream.begin_capture
+        bound._stream.begin_capture = lambda: (captured.append(1), begin())[1]  # type: ignore[method-assign]
+        found = [run(bound, IDS[position : position + 1], position) for position in range(5)]
+        assert len(captured) == 1
+        np.testing.assert_array_equal(np.concatenate(found), run(model.bind(device), IDS[:5]))
+        for first in (5, 7, 9):
+            run(bound, IDS[first : first + 2], first)
+        assert len(captured) == 2
+
+
+def test_what_is_allocated_is_the_bill_and_comes_back(tmp_path: Path) -> None:
+    with tiny(tmp_path, "gemma3", "Q8_0") as model:
+        device = EmulatedDevice()
+        expected = bill(whole(model.program), model.file, LIMITS, GpuOptions(activations="balanced"))
+        bound = model.bind(device)
+        taken = device.total_bytes - device.memory().free_bytes
+        assert taken == expected.weights_bytes + expected.kv_bytes + expected.workspace_bytes
+        assert bound.bill == expected
+        before = device.num_allocations
+        run(bound, IDS)
+        assert device.num_allocations == before
+        bound.close()
+        bound.close()
+        assert device.memory().free_bytes == device.total_bytes
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_failed_allocation_gives_the_others_back(number: int, tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        device = EmulatedDevice(fails_at=number)
+        with pytest.raises(GpuMemoryError, match="no room for the"):
+            model.bind(device)
+        assert device.memory().free_bytes == device.total_bytes
+
+
+def test_a_lost_card_is_said_and_can_be_closed(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        bound = model.bind(EmulatedDevice(launch_fails_at=20))
+        with pytest.raises(GpuLostError, match="stopped answering"):
+            run(bound, IDS)
+        bound.close()
+
+
+def test_a_copied_page_continues_a_sequence(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        bound = model.bind(EmulatedDevice())
+        expected = run(bound, IDS[:10])[-1:]
+        run(bound, IDS[:9])
+        bound.copy_page(4, 1)
+        np.testing.assert_array_equal(run(bound, IDS[9:10], 9, slot=1), expected)
+
+
+def test_a_cancel_stops_one_run(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        bound = model.bind(EmulatedDevice())
+        expected = run(bound, IDS[:3])
+        bound.cancel()
+        arguments = (np.arange(3, dtype=np.int32), np.zeros(3, np.int32), TABLES, np.arange(3, dtype=np.int32))
+        assert bound.run(IDS[:3], *arguments) is None
+        np.testing.assert_array_equal(run(bound, IDS[:3]), expected)
+
+
+def test_an_odd_width_is_refused(tmp_path: Path) -> None:
+    from tiny_models import TinyShape
+
+    made = write_tiny_model(tmp_path / "odd.gguf", format="F16", shape=TinyShape(width=48, feed_forward_width=80))
+    with open_model_file(made) as file:
+        segment = whole(load_description(file).program)
+        with pytest.raises(UnsupportedError, match=r"token_embd\.weight has 48 columns"):
+            bill(segment, file, LIMITS, GpuOptions(activations="fast"))
