@@ -7,6 +7,7 @@ something about the others too: a drafter that is wrong where it is sure is not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 _PRIOR_TOKENS = 2.0
 _GRADE_TOKENS = 3.0
@@ -32,6 +33,10 @@ class Acceptance:
         """That a token of this grade is right."""
         expected = min(0.999, self._prior[grade] * self._scale())
         return (self._right[grade] + _GRADE_TOKENS * expected) / (self._judged[grade] + _GRADE_TOKENS)
+
+    def chance_of_all(self, grades: Sequence[int]) -> float:
+        """That tokens of these grades are right, one after the other."""
+        return prod(map(self.chance, grades))
 
     @property
     def mean(self) -> float:

@@ -2,23 +2,26 @@
 
 Owns the decisions within a round.  Does not know how guesses are made, or what the tokens are.
 
-A guessed token is checked if the chance that it is kept is worth the time that it adds to the pass; another one is
-guessed if that holds for the time to guess it as well.  What time is worth is the rate at which tokens come anyway: a
+Guessed tokens are checked if the chance that they are kept is worth the time that they add to the pass; more are
+guessed if that holds for the time to guess them as well.  What time is worth is the rate at which tokens come anyway: a
 token is worth its time as long as it comes faster than those of the round on the whole (Dinkelbach, "On nonlinear
 fractional programming", 1967).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from runtime.speculation.drafter import Guess
-from runtime.speculation.pass_costs import PassCosts
+from runtime.speculation.pass_costs import Pace, PassCosts
 from runtime.speculation.track import Track
 
 # So many passes without drafts are measured before the first draft, and one again after so many others.
 PLAIN_PASSES = 2
-LONGEST_WITHOUT_PLAIN = 100
+LONGEST_WITHOUT_PLAIN = 32
+# A pass costs the same for some numbers of tokens (a CPU computes four together, and eight): look that far ahead.
+LOOKAHEAD = 8
 # What a draft model's pass takes of the model's, as long as none was measured.
 _DRAFT_SHARE = 0.3
 
@@ -26,8 +29,8 @@ _DRAFT_SHARE = 0.3
 class Controller:
     """Measures, and says what a round should be like.  draft_min: tokens that a draft has at least."""
 
-    def __init__(self, *, draft_min: int) -> None:
-        self.costs = PassCosts()
+    def __init__(self, pace: Pace, *, draft_min: int) -> None:
+        self.costs = PassCosts(pace)
         self.tokens_out = 0
         self.draft_min = max(1, draft_min)
 
@@ -84,6 +87,10 @@ class Round:
         added_ms = self.costs.added_ms(self.num_sequences, length) if length else 0.0
         return self.plain_ms + (draft_ms + added_ms) * self.num_sequences
 
+    def added_ms(self, length: int, num_more: int) -> float:
+        """What num_more tokens add to the pass, behind a draft of that length which is not in it yet."""
+        return self.costs.added_ms(self.num_tokens + length, num_more)
+
     def guess_ms(self, track: Track) -> float:
         """What it takes to guess a token for one sequence."""
         if track.costs is None:
@@ -94,28 +101,41 @@ class Round:
 
 
 class Limits:
-    """Decides about the tokens of one draft, one after the other; see Wish."""
+    """Decides how long one draft should be."""
 
     def __init__(self, *, round: Round, track: Track, tokens_per_ms: float) -> None:
         self._round = round
         self._track = track
         self._tokens_per_ms = tokens_per_ms
         self._least = max(round.draft_min if round.draft_min > 1 else 0, 1 if track.is_on_trial else 0)
-        self._chance = 1.0
 
     def wants_more(self, guess: Guess) -> bool:
-        """Whether another token is worth guessing."""
-        if len(guess.token_ids) < self._least:
+        """Whether some tokens more are worth guessing and checking; see Wish."""
+        length = len(guess.token_ids)
+        if length < self._least:
             return True
-        added_ms = self._round.guess_ms(self._track) + self._added_ms()
-        return self._chance * self._track.acceptance.mean > self._tokens_per_ms * added_ms
+        chance = self._track.acceptance.chance_of_all(guess.grades)
+        guess_ms, mean = self._round.guess_ms(self._track), self._track.acceptance.mean
+        gain = 0.0
+        # A pass may have room: then several tokens are worth what one alone is not.
+        for num_more in range(1, LOOKAHEAD + 1):
+            chance *= mean
+            gain += chance
+            cost_ms = num_more * guess_ms + self._round.added_ms(length, num_more)
+            if gain > self._tokens_per_ms * cost_ms:
+                return True
+        return False
 
-    def keeps(self, guess: Guess) -> bool:
-        """Whether the token guessed last is worth checking."""
-        self._chance *= self._track.acceptance.chance(guess.grades[-1])
-        is_kept = len(guess.token_ids) <= self._least or self._chance > self._tokens_per_ms * self._added_ms()
-        self._round.num_tokens += is_kept
-        return is_kept
-
-    def _added_ms(self) -> float:
-        return self._round.costs.added_ms(self._round.num_tokens, 1)
+    def trim(self, guess: Guess) -> None:
+        """Leaves the tokens that are worth checking, the first of them."""
+        chance, gain = 1.0, 0.0
+        best, best_length = -math.inf if self._least else 0.0, 0
+        for length, grade in enumerate(guess.grades, start=1):
+            chance *= self._track.acceptance.chance(grade)
+            gain += chance
+            worth = gain - self._tokens_per_ms * self._round.added_ms(0, length)
+            if length >= self._least and worth > best:
+                best, best_length = worth, length
+        del guess.token_ids[best_length:]
+        del guess.grades[best_length:]
+        self._round.num_tokens += best_length

@@ -41,18 +41,12 @@ class Guess:
         self.token_ids.append(token_id)
         self.grades.append(grade)
 
-    def pop(self) -> None:
-        """One token less."""
-        self.token_ids.pop()
-        self.grades.pop()
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
     """A sequence that wants a guess of up to `most` tokens, none behind one of end_ids.
 
     wants_more(guess): whether another token is worth what it costs to guess it.
-    keeps(guess): whether the token that was guessed last is worth checking; asked once for each.
     """
 
     sequence: TokenSequence
@@ -60,7 +54,6 @@ class Wish:
     choose: Choose
     end_ids: frozenset[int]
     wants_more: Callable[[Guess], bool]
-    keeps: Callable[[Guess], bool]
 
 
 class Drafter(Protocol):

@@ -20,6 +20,7 @@ from runtime.speculation.drafter import Drafter
 from runtime.speculation.model_drafter import ModelDrafter
 from runtime.speculation.ngram_drafter import NgramDrafter
 from runtime.speculation.options import SpeculationOptions
+from runtime.speculation.pass_costs import Pace
 from runtime.speculation.speculator import Speculator
 from runtime.speculation.vocabularies import difference
 
@@ -82,12 +83,13 @@ def make_speculator(
 
     draft: the draft model's binding, taken over.  num_tokens: ids that the model has.
     """
+    pace = Pace()
     drafters: list[Drafter] = []
     if options.uses_text:
         drafters.append(NgramDrafter())
     if draft is not None:
-        drafters.append(ModelDrafter(draft, num_tokens=num_tokens))
-    return Speculator(drafters, options, notes=notes) if drafters or notes else None
+        drafters.append(ModelDrafter(draft, num_tokens=num_tokens, pace=pace))
+    return Speculator(drafters, options, pace=pace, notes=notes) if drafters or notes else None
 
 
 def loaded_draft(file: DraftFile | None, binding: Binding | None) -> LoadedDraft | None:

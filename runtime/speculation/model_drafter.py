@@ -19,7 +19,7 @@ from runtime.errors import EngineError
 from runtime.scheduler import Scheduler, Work
 from runtime.sequence import TokenSequence
 from runtime.speculation.drafter import Guess, Run, Wish
-from runtime.speculation.pass_costs import PassCosts
+from runtime.speculation.pass_costs import Pace, PassCosts
 
 # A grade for probabilities below these among the best tokens, and one for what lies above.
 _BORDERS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)
@@ -40,14 +40,17 @@ class _Follower:
 class ModelDrafter:
     """Guesses with the model that `binding` runs; see Drafter.  Takes the binding over.
 
-    num_tokens: ids that the model knows; those that the small one lacks are never guessed.  clock: seconds, for tests.
+    num_tokens: ids that the model knows; those that the small one lacks are never guessed.  pace: of the model.
+    clock: seconds; what passes take is measured with it.
     """
 
     name = "guesses of the draft model"
     prior = _PRIOR
 
-    def __init__(self, binding: Binding, *, num_tokens: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.costs = PassCosts()
+    def __init__(
+        self, binding: Binding, *, num_tokens: int, pace: Pace, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.costs = PassCosts(pace)
         self.context_size = binding.limits.context_size
         self.scheduler = Scheduler(binding.limits, binding.copy_page)
         self._binding = binding
@@ -145,7 +148,7 @@ class ModelDrafter:
         return goes_on
 
     def _choose(self, work: Work, wish: Wish, guess: Guess, rows: np.ndarray) -> bool:
-        """Adds a token to the guess if it is worth checking; says whether the guess should go on."""
+        """Adds a token to the guess; says whether it should go on."""
         row = self._row(rows[work.first_row + work.num_outputs - 1])
         try:
             best = select.largest(row, _BEST)
@@ -153,9 +156,6 @@ class ModelDrafter:
         except EngineError:
             return False  # its logits are no numbers, or nothing may follow
         guess.append(token_id, _grade(best, token_id))
-        if not wish.keeps(guess):
-            guess.pop()
-            return False
         return token_id not in wish.end_ids and len(guess.token_ids) < wish.most and wish.wants_more(guess)
 
     def _row(self, row: np.ndarray) -> np.ndarray:

@@ -50,9 +50,6 @@ class NgramDrafter:
                 grade += 1
             # A match that runs into the end of the text repeats: the guess goes on with itself.
             guess.append(token_ids[match.end + index % period], grade)
-            if not wish.keeps(guess):
-                guess.pop()
-                break
             if guess.token_ids[-1] in wish.end_ids:
                 break
         return guess

@@ -1,7 +1,8 @@
 """What a pass of a model takes, by its number of tokens: measured, and guessed where nothing was measured.
 
-Owns the measurements.  Does not know what a pass is for.  Medians of the last few passes of a size: a machine that does
-something else for a moment does not count.
+Owns the measurements.  Does not know what a pass is for.  A machine that other programs use is fast and slow by turns:
+so every pass is measured in plain passes of the model (the pace), and a plain pass in milliseconds.  Of both, medians
+of the last few count.
 """
 
 from __future__ import annotations
@@ -10,19 +11,40 @@ from collections import deque
 from statistics import median
 
 _KEPT = 9
+_KEPT_PLAIN = 5
 # From so many measurements on, guesses from other sizes don't count.
 _ENOUGH = 3
-# A CPU reads its weights once for eight tokens: EPYC (Zen 4), two threads, 4 tokens 1.07 to 1.18, 8 tokens 1.6.
-_CURVE = ((1, 1.0), (4, 1.15), (8, 1.6), (16, 3.1))
 _LEAST_SHARE = 0.01
+# Older measurements than so many passes don't count, if there are others.
+_FRESH_PASSES = 200
+# A CPU computes four tokens together, then eight: EPYC (Zen 4), two threads.  (Tokens up to this, cost.)
+_CURVE = ((1, 1.0), (4, 1.15), (8, 1.8), (12, 2.6), (16, 3.3))
+
+
+class Pace:
+    """How fast the machine is at present: milliseconds of a pass of the model over one token."""
+
+    def __init__(self) -> None:
+        self._measured_ms: deque[float] = deque(maxlen=_KEPT_PLAIN)
+        self.ms = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._measured_ms)
+
+    def record(self, elapsed_ms: float) -> None:
+        """A pass was measured."""
+        self._measured_ms.append(elapsed_ms)
+        self.ms = max(median(self._measured_ms), 1e-6)
 
 
 class PassCosts:
-    """Milliseconds a pass, by its number of tokens."""
+    """What a pass takes, by its number of tokens; in milliseconds of the pace at the moment of asking."""
 
-    def __init__(self) -> None:
-        self._measured: dict[int, deque[float]] = {}
-        self._moments: dict[int, int] = {}
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self._measured: dict[int, deque[tuple[int, float]]] = {}  # (number of the pass, its time in plain passes)
         self._estimates: dict[int, float] = {}
         self._num_passes = 0
 
@@ -37,41 +59,56 @@ class PassCosts:
 
     def age(self, num_tokens: int) -> int:
         """How many passes there were since the last one of that size."""
-        return self._num_passes - self._moments.get(num_tokens, 0)
+        measured = self._measured.get(num_tokens)
+        return self._num_passes - (measured[-1][0] if measured else 0)
+
+    def record_plain(self, num_tokens: int, elapsed_ms: float) -> None:
+        """A pass without drafts was measured; it sets the pace."""
+        usual = 1.0 if num_tokens == 1 else self._share(num_tokens) if self.is_known else curve(num_tokens)
+        self.pace.record(elapsed_ms / usual)
+        self.record(num_tokens, elapsed_ms)
 
     def record(self, num_tokens: int, elapsed_ms: float) -> None:
-        """A pass was measured."""
+        """A pass was measured.  The pace must be known."""
         self._num_passes += 1
-        self._moments[num_tokens] = self._num_passes
-        self._measured.setdefault(num_tokens, deque(maxlen=_KEPT)).append(elapsed_ms)
+        measured = self._measured.setdefault(num_tokens, deque(maxlen=_KEPT))
+        measured.append((self._num_passes, elapsed_ms / self.pace.ms))
+        while len(measured) > _ENOUGH and self._num_passes - measured[0][0] > _FRESH_PASSES:
+            measured.popleft()
         self._estimates.clear()
 
     def ms(self, num_tokens: int) -> float:
         """What a pass of that many tokens takes; something must have been measured."""
-        known = self._estimates.get(num_tokens)
-        if known is None:
-            known = self._estimates[num_tokens] = self._estimate(num_tokens)
-        return known
+        return self._share(num_tokens) * self.pace.ms
 
     def added_ms(self, num_tokens: int, num_more: int) -> float:
         """What num_more tokens add to a pass of num_tokens; never nothing."""
         added = self.ms(num_tokens + num_more) - self.ms(num_tokens)
         return max(added, _LEAST_SHARE * num_more * self.ms(num_tokens))
 
+    def _share(self, num_tokens: int) -> float:
+        known = self._estimates.get(num_tokens)
+        if known is None:
+            known = self._estimates[num_tokens] = self._estimate(num_tokens)
+        return known
+
     def _estimate(self, num_tokens: int) -> float:
-        measured = self._measured.get(num_tokens, ())
+        measured = self._times(num_tokens)
         others = [size for size in self._measured if size != num_tokens]
         if len(measured) >= _ENOUGH or not others:
-            return median(measured)
+            return median(measured) if measured else curve(num_tokens)
         nearest = min(others, key=lambda size: abs(size - num_tokens))
-        guess = median(self._measured[nearest]) * curve(num_tokens) / curve(nearest)
+        guess = median(self._times(nearest)) * curve(num_tokens) / curve(nearest)
         return (guess * (_ENOUGH - len(measured)) + sum(measured)) / _ENOUGH
+
+    def _times(self, num_tokens: int) -> list[float]:
+        return [time for _, time in self._measured.get(num_tokens, ())]
 
 
 def curve(num_tokens: int) -> float:
     """What a pass of that many tokens takes of a pass of one, as long as it is not known better."""
-    for (low, low_cost), (high, high_cost) in zip(_CURVE, _CURVE[1:], strict=False):
-        if num_tokens <= high:
-            return low_cost + (high_cost - low_cost) * (num_tokens - low) / (high - low)
-    last, last_cost = _CURVE[-1]
-    return last_cost * num_tokens / last
+    for most_tokens, cost in _CURVE:
+        if num_tokens <= most_tokens:
+            return cost
+    most_tokens, cost = _CURVE[-1]
+    return cost * num_tokens / most_tokens

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from runtime.errors import EngineError
 from runtime.sequence import TokenSequence
-from runtime.speculation.controller import Controller, Round
+from runtime.speculation.controller import Controller, Limits, Round
 from runtime.speculation.drafter import Choose, Drafter, Guess, Run, Wish
 from runtime.speculation.options import SpeculationOptions, SpeculationReport
+from runtime.speculation.pass_costs import Pace
 from runtime.speculation.track import Track
 
 
@@ -68,14 +69,16 @@ class _Draft:
 class Speculator:
     """Gives sequences drafts.  The engine's thread calls everything.
 
-    drafters: those that need no time first; each is asked where those before it promise less.
-    notes: why something that was asked for is not there; reported with every answer.
+    drafters: those that need no time first; each is asked where those before it promise less.  pace: the one by which
+    the drafters measure their passes.  notes: why something that was asked for is not there, for every report.
     """
 
-    def __init__(self, drafters: Sequence[Drafter], options: SpeculationOptions, *, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, drafters: Sequence[Drafter], options: SpeculationOptions, *, pace: Pace, notes: Sequence[str] = ()
+    ) -> None:
         self._pairs = [(drafter, Track(drafter.name, drafter.prior, drafter.costs)) for drafter in drafters]
         self._draft_max = options.draft_max
-        self._controller = Controller(draft_min=options.draft_min)
+        self._controller = Controller(pace, draft_min=options.draft_min)
         self._notes = tuple(notes)
         self._drafts: dict[TokenSequence, _Draft] = {}
         self._tallies: dict[TokenSequence, _Tally] = {}
@@ -111,8 +114,10 @@ class Speculator:
         controller = self._controller
         num_checked = sum(result.num_checked for result in results)
         num_sequences = len(results)
-        if is_plain_decoding:
+        if is_plain_decoding and num_checked:
             controller.costs.record(num_sequences + num_checked, elapsed_ms)
+        elif is_plain_decoding:
+            controller.costs.record_plain(num_sequences, elapsed_ms)
         controller.tokens_out += sum(len(result.token_ids) for result in results)
         for result in results:
             tally = self._tally(result.sequence)
@@ -177,6 +182,7 @@ class Speculator:
         context_size: int,
     ) -> None:
         wishes: list[Wish] = []
+        limits: list[Limits] = []
         for contender in contenders:
             sequence = contender.sequence
             room = min(context_size, drafter.context_size or context_size) - len(sequence.ids)
@@ -187,21 +193,21 @@ class Speculator:
                 continue
             if sequence in drafted:
                 round.num_tokens -= len(drafted[sequence].guess.token_ids)
-            limits = round.limits(track)
+            limits.append(round.limits(track))
             wishes.append(
                 Wish(
                     sequence=sequence,
                     most=most,
                     choose=contender.guess,
                     end_ids=contender.end_ids,
-                    wants_more=limits.wants_more,
-                    keeps=limits.keeps,
+                    wants_more=limits[-1].wants_more,
                 )
             )
         if not wishes:
             return
-        for wish, guess in zip(wishes, drafter.propose(wishes, run), strict=True):
+        for wish, limit, guess in zip(wishes, limits, drafter.propose(wishes, run), strict=True):
             sequence = wish.sequence
+            limit.trim(guess)
             if guess.token_ids:
                 drafted[sequence] = _Draft(track=track, guess=guess)
                 continue
@@ -225,11 +231,9 @@ class Speculator:
         promised = round.promise(track, most)
         if rival is not None and promised <= round.promise_of(rival.guess, rival.track):
             return False
-        plain = 1 / round.plain_ms
-        if promised <= plain and not track.is_on_trial and round.num_sequences == 1:
-            track.pause(plain_ms=round.plain_ms, tokens_out=self._controller.tokens_out)
-            return False
-        return promised > plain or track.is_on_trial
+        is_worth_it = track.is_on_trial or promised > 1 / round.plain_ms
+        track.expect(is_gain=is_worth_it, plain_ms=round.plain_ms, tokens_out=self._controller.tokens_out)
+        return is_worth_it
 
     def _judge(self, draft: _Draft, result: Verified, num_sequences: int, num_tokens: int) -> None:
         """Tells the drafter's track how many tokens were right and what they took, by the usual times."""

@@ -19,6 +19,8 @@ FIRST_PAUSE_TOKENS = 256
 LONGEST_PAUSE_TOKENS = 4096
 # So many drafts are judged before what they promise is compared with what they cost.
 TRIAL_ROUNDS = 4
+# So many times in a row it may promise a loss.
+PATIENCE_ROUNDS = 8
 _FADING = 0.9  # of the tokens and times that rates are made of, with each round
 
 
@@ -36,7 +38,7 @@ class Track:
         self._begin_trial()
 
     def _begin_trial(self) -> None:
-        self._num_rounds = 0
+        self._num_rounds = self._num_losses = 0
         self._balance_tokens = 0.0
         self._tokens = self._ms = 0.0
 
@@ -81,10 +83,16 @@ class Track:
         if self._balance_tokens < -LOSS_TOKENS:
             self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
 
+    def expect(self, *, is_gain: bool, plain_ms: float, tokens_out: int) -> None:
+        """What a round with a draft of it promises; one that promises a loss again and again is stopped."""
+        self._num_losses = 0 if is_gain else self._num_losses + 1
+        if self._num_losses >= PATIENCE_ROUNDS:
+            self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
+
     def pause(self, *, plain_ms: float, tokens_out: int) -> None:
         """It does not pay."""
         self.reason = (
-            f"{self.name} gave {1e3 * self.tokens_per_ms:.1f} tokens/s, {1e3 / plain_ms:.1f} come without; "
+            f"with {self.name} {1e3 * self.tokens_per_ms:.1f} tokens/s came, without {1e3 / plain_ms:.1f}; "
             f"they are tried again after {self._pause_tokens} tokens"
         )
         self._resumes_at = tokens_out + self._pause_tokens
