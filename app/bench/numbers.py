@@ -84,5 +84,6 @@ def remark(row: Row) -> str:
     if row.overhead_ms is not None:
         said.append(f"{row.overhead_ms:.2f} ms a token beside the device")
     if not row.is_complete:
-        said.append(f"stopped after {len(row.tokens_per_s_samples)} repeats")
+        repeats = len(row.tokens_per_s_samples)
+        said.append(f"stopped after {repeats} {'repeat' if repeats == 1 else 'repeats'}")
     return ", ".join(filter(None, said))

@@ -187,7 +187,8 @@ def read_rates(output: str) -> list[float]:
 
 
 def _first(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else "unknown"
+    """The first line, without the word that says that it is a version."""
+    return text.strip().splitlines()[0].removeprefix("version: ") if text.strip() else "unknown"
 
 
 def _last(text: str) -> str:

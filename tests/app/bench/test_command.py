@@ -167,7 +167,7 @@ def test_the_peer_is_found_and_handed_over(monkeypatch: pytest.MonkeyPatch, mode
     session = PlaybackSession()
     peer = str(write_llama_bench(tmp_path))
     assert command(monkeypatch, str(model), "--against", "llama.cpp", "--peer", peer, session=session)[0] == 0
-    assert session.keywords["peer"].version == "version: 4711 (c0ffee)"
+    assert session.keywords["peer"].version == "4711 (c0ffee)"
     status, stdout, stderr = command(monkeypatch, str(model), "--against", "llama.cpp", "--peer", str(model))
     assert (status, stdout) == (1, "") and "llama.cpp can't be measured" in stderr
 
@@ -191,10 +191,14 @@ def test_our_own_bug_in_the_measuring_thread_is_reported(monkeypatch: pytest.Mon
     assert (status, stdout) == (1, "") and "ZeroDivisionError: a bug" in stderr
 
 
+@pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
 @pytest.mark.parametrize("format", ["md", "json", "jsonl", "csv"])
-def test_an_interrupt_keeps_the_finished_rows(monkeypatch: pytest.MonkeyPatch, model: Path, format: str) -> None:
+def test_an_interrupt_keeps_the_finished_rows(
+    monkeypatch: pytest.MonkeyPatch, model: Path, format: str, signals: tuple[signal.Signals, ...]
+) -> None:
     def interrupt(session: PlaybackSession) -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        for number in signals:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
         assert session.stopped.wait(10)
         raise BenchStopped("stopped")
 

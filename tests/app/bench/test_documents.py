@@ -93,7 +93,7 @@ def test_markdown_shows_every_row() -> None:
     assert [line["engine"] for line in cells[:3]] == ["tandem", "llama.cpp default", "llama.cpp --repack 0"]
     assert (cells[0]["test"], cells[0]["tokens/s"], cells[0]["min .. max"]) == ("decode 128", "300.0", "290.0 .. 320.0")
     assert cells[0]["of the limit"] == "81 % memory" and cells[1]["of the limit"] == ""
-    assert cells[3][""] == "1.25 x the time of one token, stopped after 1 repeats"
+    assert cells[3][""] == "1.25 x the time of one token, stopped after 1 repeat"
     assert cells[4][""] == "4.00 x the tokens/s of one"
     assert cells[5][""] == "first token after 0.250 s, 0.12 ms a token beside the device"
     assert cells[5]["ITL ms p50 / p95 / p99"] == "3.00 / 4.00 / 5.50"

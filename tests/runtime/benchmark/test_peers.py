@@ -85,7 +85,7 @@ def test_an_answer_that_is_none(answer: str, sentence: str) -> None:
 def test_its_help_says_which_variants_there_are(tmp_path: Path, help: tuple[str, ...], variants: list[str]) -> None:
     peer = LlamaBench([str(write_llama_bench(tmp_path, help=help))])
     assert [variant.name for variant in peer.variants] == variants
-    assert peer.version == "version: 4711 (c0ffee)"
+    assert peer.version == "4711 (c0ffee)"
 
 
 def test_it_is_asked_for_the_same_file_threads_and_cache(tmp_path: Path) -> None:
