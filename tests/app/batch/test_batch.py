@@ -1,0 +1,260 @@
+"""A batch on a tiny model: what a row gets alone, gone on with after kill -9, bad rows by line, shared prefixes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import write_tiny_model
+
+import app.cli
+from app.output import Console
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT_S = 120
+SYSTEM = "the quick brown fox jumps over the lazy dog and then the other fox looks at the river " * 8
+
+
+@dataclass
+class Outcome:
+    status: int
+    stdout: str
+    stderr: str
+
+
+Tandem = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("batch models")
+    write_tiny_model(folder / "tiny.gguf", metadata={"llama.context_length": 4096})
+    write_tiny_model(folder / "other.gguf", seed=5)
+    (folder / "settings.toml").touch()
+    return folder
+
+
+@pytest.fixture
+def tandem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tandem:
+    """Run `tandem generate` in this process."""
+    monkeypatch.setenv("TANDEM_CONFIG", str(folder / "settings.toml"))
+
+    def run(*arguments: object, model: str = "tiny.gguf") -> Outcome:
+        out, err = io.StringIO(), io.StringIO()
+        monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
+        given = ["generate", "-m", str(folder / model), "-t", "1", "-c", "1024", *map(str, arguments)]
+        return Outcome(status=app.cli.main(given), stdout=out.getvalue(), stderr=err.getvalue())
+
+    return run
+
+
+def write_rows(path: Path, rows: Sequence[object]) -> Path:
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), "utf-8")
+    return path
+
+
+def results(path: Path) -> dict[Any, dict[str, Any]]:
+    values = list(map(json.loads, path.read_text("utf-8").splitlines()))
+    assert len({value["id"] for value in values}) == len(values)
+    return {value["id"]: value for value in values}
+
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "warm", "prompt": "fox", "seed": 1, "predict": 20, "temp": 1.4},
+    {"id": "raw", "prompt": "the dog", "raw": True, "seed": 2, "predict": 3},
+    {"id": "cold", "messages": [{"role": "user", "content": "river"}], "temp": 0, "predict": 12, "seed": 0},
+    {"id": "chain", "prompt": "fox", "seed": 3, "predict": 15, "samplers": "temperature;top_k", "dry_multiplier": 0.8},
+    {"id": "mirostat", "prompt": "dog", "seed": 3, "predict": 15, "mirostat": 2},
+    {"id": "regex", "prompt": "dog", "seed": 4, "regex": "[a-f]{4}"},
+    {"id": "schema", "prompt": "dog", "seed": 5, "schema": {"enum": ["yes", 1, None]}},
+    {"id": "banned", "prompt": "dog", "seed": 6, "predict": 25, "banned_string": ["a", "th"], "temp": 2},
+]
+
+
+def test_a_row_gets_what_it_gets_alone(tandem: Tandem, tmp_path: Path) -> None:
+    together = tandem("--jsonl", write_rows(tmp_path / "in", ROWS), "--out", tmp_path / "out", "--parallel", 5)
+    assert (together.status, together.stdout) == (0, "")
+    assert "8 of 8 rows answered" in together.stderr and "tokens/s" in together.stderr
+    found = results(tmp_path / "out")
+    assert {key: found[key]["finish_reason"] for key in ("warm", "schema")} == {"warm": "length", "schema": "stop"}
+    for number, row in enumerate(ROWS):
+        alone = tmp_path / f"out {number}"
+        assert tandem("--jsonl", write_rows(tmp_path / "one", [row]), "--out", alone, "--parallel", 1).status == 0
+        single = results(alone)[row["id"]]
+        for key in ("ids", "text", "seed", "finish_reason"):
+            assert single[key] == found[row["id"]][key]
+    assert json.loads(found["schema"]["text"]) in ("yes", 1, None)
+    assert not any(text in found["banned"]["text"] for text in ("a", "th"))
+
+
+def test_bad_rows_are_told_by_line_and_the_rest_goes_on(tandem: Tandem, tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "prompt": "a", "predict": 2},
+        "{",
+        {"id": 3, "prompt": "a", "temp": -1},
+        {"id": 4, "prompt": "a", "schema": {"items": {"not": {}}}},
+        {"id": 5, "prompt": "fox " * 2000},
+        {"id": 6, "prompt": "a", "logit_bias": ["99999+1"]},
+        {"id": 7, "prompt": "a", "predict": 2},
+    ]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    done = tandem("--jsonl", source, "--out", tmp_path / "out", "--parallel", 2)
+    assert done.status == 1
+    assert sorted(results(tmp_path / "out")) == [1, 7]
+    for line, fault in (
+        (2, "it is no JSON"),
+        (3, "--temp"),
+        (4, "#/items"),
+        (5, "the context window holds 1024"),
+        (6, "--logit-bias"),
+    ):
+        (told,) = [text for text in done.stderr.splitlines() if text.startswith(f"line {line}: ")]
+        assert fault in told
+    assert "2 of 7 rows answered, 5 bad" in done.stderr
+
+    write_rows(source, [*rows[:1], {"id": 2, "prompt": "mended", "predict": 1}, *rows[2:]])
+    again = tandem("--jsonl", source, "--out", tmp_path / "out")
+    assert again.status == 1 and "1 of 7 rows answered, 2 were there already, 4 bad" in again.stderr
+    assert sorted(results(tmp_path / "out")) == [1, 2, 7]
+
+
+def test_in_order_when_asked_and_otherwise_as_they_finish(tandem: Tandem, tmp_path: Path) -> None:
+    rows = [{"id": number, "prompt": "a", "regex": f"[01]{{{length}}}"} for number, length in enumerate((800, 5, 9))]
+    source = write_rows(tmp_path / "in", rows)
+    for name, arguments, place in (("a", ["--ordered"], 0), ("b", [], 2)):
+        assert tandem("--jsonl", source, "--out", tmp_path / name, "--parallel", 4, *arguments).status == 0
+        order = list(results(tmp_path / name))
+        assert order[place] == 0 and (place or order == [0, 1, 2])
+
+
+def test_a_shared_system_text_is_computed_once(tandem: Tandem, tmp_path: Path) -> None:
+    rows = [{"id": number, "prompt": str(number), "predict": 2} for number in range(6)]
+    source = write_rows(tmp_path / "in", rows)
+    assert tandem("--jsonl", source, "--out", tmp_path / "out", "--system", SYSTEM, "--parallel", 6).status == 0
+    timings = [value["timings"] for value in results(tmp_path / "out").values()]
+    computed = sorted(timing["prompt_tokens"] - timing["reused_tokens"] for timing in timings)
+    whole = timings[0]["prompt_tokens"]
+    assert computed[-1] == whole and whole > 128
+    assert all(count < 128 for count in computed[:-1]), "all but the first begin from its pages"
+
+
+def test_what_is_done_is_skipped_and_other_questions_are_refused(tandem: Tandem, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in", [{"id": 1, "prompt": "a"}, {"id": 2, "prompt": "b"}])
+    out = tmp_path / "out"
+    assert tandem("--jsonl", source, "--out", out, "-n", 4, "-s", 1).status == 0
+    before = out.read_bytes()
+    again = tandem("--jsonl", source, "--out", out, "-n", 4, "-s", 1)
+    assert again.status == 0 and "0 of 2 rows answered, 2 were there already" in again.stderr
+    for arguments, model in (((), "tiny.gguf"), (("-n", 4, "-s", 2), "tiny.gguf"), (("-n", 4, "-s", 1), "other.gguf")):
+        other = tandem("--jsonl", source, "--out", out, *arguments, model=model)
+        assert other.status == 1 and "Line 1 (id 1) has an answer already" in other.stderr
+    assert out.read_bytes() == before
+
+
+def test_a_table_fills_a_prompt_and_answers_are_csv_or_text(tandem: Tandem, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text('id,animal\nx,fox\ny,"dog, lazy"\n')
+    given = ("-p", "The {animal} says {{", "--data", tmp_path / "table.csv", "-n", 6, "-s", 1, "--parallel", 2)
+    assert tandem(*given, "--out", tmp_path / "out.csv").status == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text("utf-8"), newline="")))
+    assert {row["id"] for row in rows} == {"x", "y"}
+    assert tandem(*given, "--out", tmp_path / "out.txt").status == 0
+    single = tandem("-p", "The dog, lazy says {", "-n", 6, "-s", 1, "--json")
+    texts = {row["id"]: row["text"] for row in rows}
+    assert json.loads(single.stdout)["text"] == texts["y"]
+    lines = (tmp_path / "out.txt").read_text("utf-8").split("\n")
+    assert [line.replace(r"\n", "\n").replace("\\\\", "\\") for line in lines] == [texts["x"], texts["y"], ""]
+    to_stdout = tandem(*given, "--ordered")
+    assert [json.loads(line)["text"] for line in to_stdout.stdout.splitlines()] == [texts["x"], texts["y"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-p", "a", "--out", "x"], "--out needs many prompts"),
+        (["-p", "a", "--parallel", "2"], "--parallel needs many prompts"),
+        (["--jsonl", "x", "-p", "a"], "-p and --jsonl were given"),
+        (["--jsonl", "x", "--data", "y"], "--data fills"),
+        (["--data", "y"], "none was given"),
+        (["--jsonl", "x", "--json"], "--json is for one prompt"),
+        (["--jsonl", "x", "--parallel", "0"], "neither auto nor a number"),
+        (["-p", "a", "--regex", "a", "--json-object"], "--json-object and --regex don't go together"),
+        (["-p", "a", "--regex", ""], "--regex"),
+        (["-p", "a", "--samplers", "top_k;nope"], "--samplers"),
+        (["-p", "a", "--json-object", "--stop", "x"], "--stop"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(tandem: Tandem, arguments: list[str], sentence: str) -> None:
+    done = tandem(*arguments)
+    assert (done.status, done.stdout) == (2, "")
+    # argparse itself writes to the real stderr.
+    assert sentence in done.stderr or "--parallel" in arguments
+
+
+def test_one_answer_can_be_held_to_a_schema(tandem: Tandem, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"enum": ["fox", "dog"]}')
+    (tmp_path / "grammar.gbnf").write_text('root ::= "fox" | "dog"\n')
+    for arguments, texts in (
+        (("--json-schema", tmp_path / "schema.json"), ('"fox"', '"dog"')),
+        (("--json-schema", ' {"enum": ["fox", "dog"]}'), ('"fox"', '"dog"')),
+        (("--regex", "fox|dog"), ("fox", "dog")),
+        (("--grammar", tmp_path / "grammar.gbnf"), ("fox", "dog")),
+    ):
+        done = tandem("-p", "x", *arguments)
+        assert done.status == 0 and done.stdout in texts
+    refused = tandem("-p", "x", "--json-schema", '{"items": {"uniqueItems": true}}')
+    assert (refused.status, refused.stdout) == (1, "") and "at #/items" in refused.stderr
+    cut = tandem("-p", "x", "--regex", "[ab]{50}", "-n", 3)
+    assert cut.status == 0 and "was cut after 3 tokens, before its schema or grammar was complete" in cut.stderr
+
+
+def test_the_chain_in_force_is_told(tandem: Tandem) -> None:
+    done = tandem("-p", "x", "-n", 1, "-v", "--samplers", "temperature;min_p", "--min-p", "0.2")
+    assert "sampler: temperature 0.8, min_p 0.2, draw\n" in done.stderr
+
+
+def test_killed_and_started_again_it_goes_on(folder: Path, tmp_path: Path) -> None:
+    rows = [{"id": number, "prompt": f"fox {number}", "predict": 60, "seed": number} for number in range(40)]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")},
+        "TANDEM_CONFIG": str(folder / "settings.toml"),
+        "PYTHONPATH": str(ROOT),
+    }
+    out = tmp_path / "out.jsonl"
+
+    def command(target: Path) -> list[str]:
+        given = ["generate", "-m", str(folder / "tiny.gguf"), "-c", "256", "-t", "1", "--parallel", "3"]
+        return [sys.executable, "-m", "app", *given, "--jsonl", str(source), "--out", str(target)]
+
+    for wanted in (3, 12):
+        process = subprocess.Popen(command(out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + LIMIT_S
+        while not out.exists() or out.read_bytes().count(b"\n") < wanted:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=LIMIT_S)
+    before = out.read_bytes()
+    num_before = before.count(b"\n")
+    assert 12 <= num_before < 40
+    out.write_bytes(before + b'{"id": 39, "text": "half a rec')
+    done = subprocess.run(command(out), env=environment, capture_output=True, timeout=LIMIT_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert f"{40 - num_before} of 40 rows answered, {num_before} were there already".encode() in done.stderr
+    assert out.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    again = command(tmp_path / "whole")
+    whole = subprocess.run(again, env=environment, capture_output=True, timeout=LIMIT_S, check=True)
+    assert b"40 of 40 rows answered" in whole.stderr
+    found, expected = results(out), results(tmp_path / "whole")
+    assert {key: value["ids"] for key, value in found.items()} == {key: value["ids"] for key, value in expected.items()}
