@@ -15,6 +15,7 @@ _KEPT_PLAIN = 5
 # From so many measurements on, guesses from other sizes don't count.
 _ENOUGH = 3
 _LEAST_SHARE = 0.01
+_LEAST_MS = 1e-6
 # Older measurements than so many passes don't count, if there are others.
 _FRESH_PASSES = 200
 # A CPU computes four tokens together, then eight: EPYC (Zen 4), two threads.  (Tokens up to this, cost.)
@@ -36,7 +37,7 @@ class Pace:
     def record(self, elapsed_ms: float) -> None:
         """A pass was measured."""
         self._measured_ms.append(elapsed_ms)
-        self.ms = max(median(self._measured_ms), 1e-6)
+        self.ms = max(median(self._measured_ms), _LEAST_MS)
 
 
 class PassCosts:
@@ -72,7 +73,7 @@ class PassCosts:
         """A pass was measured.  The pace must be known."""
         self._num_passes += 1
         measured = self._measured.setdefault(num_tokens, deque(maxlen=_KEPT))
-        measured.append((self._num_passes, elapsed_ms / self.pace.ms))
+        measured.append((self._num_passes, max(elapsed_ms, _LEAST_MS) / self.pace.ms))
         while len(measured) > _ENOUGH and self._num_passes - measured[0][0] > _FRESH_PASSES:
             measured.popleft()
         self._estimates.clear()
