@@ -1,0 +1,94 @@
+"""A run written down and made again: the same ids, or what is different."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import write_tiny_model
+
+import app.cli
+from app.output import Console
+
+Tandem = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models 模")
+    write_tiny_model(folder / "tiny.gguf")
+    write_tiny_model(folder / "other.gguf", seed=5)
+    (folder / "settings.toml").touch()
+    return folder
+
+
+@pytest.fixture
+def tandem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tandem:
+    """Run `tandem generate` in this process: (status, stdout, stderr)."""
+    monkeypatch.setenv("TANDEM_CONFIG", str(folder / "settings.toml"))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
+        return app.cli.main(["generate", *map(str, arguments)]), out.getvalue(), err.getvalue()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-p", "the fox", "-n", 20, "--temp", 1.5),
+        ("-p", "the fox", "-n", 9, "--raw", "-b", 16, "-c", 200),
+        ("--prompt-ids", "5,6,7", "-n", 5, "--temp", 0, "--repeat-penalty", 1.3),
+        ("-p", "x", "--system", "dog", "-n", 12, "--logit-bias", "9-inf", "--banned-string", "a", "--stop", "qq"),
+        ("-p", "x", "--json-schema", '{"enum": ["a", 2]}', "--samplers", "temperature;xtc", "--xtc-probability", 0.5),
+        ("-p", "x", "-n", 30, "--mirostat", 2, "--dry-multiplier", 0.5, "--dry-sequence-breaker", "none"),
+    ],
+)
+def test_a_run_made_again_gives_the_same_ids(
+    tandem: Tandem, folder: Path, tmp_path: Path, arguments: tuple[object, ...]
+) -> None:
+    path = tmp_path / "run 跑.json"
+    status, text, _ = tandem("-m", folder / "tiny.gguf", "-t", 1, *arguments, "--manifest", path)
+    assert status == 0
+    manifest = json.loads(path.read_text("utf-8"))
+    assert manifest["seed"] is not None and manifest["chain"] and manifest["model"]["fingerprint"]
+    assert manifest["engine"]["isa_in_force"] != "auto" and "numpy" in manifest["versions"]
+    status, again, told = tandem("--replay", path)
+    assert (status, again) == (0, text)
+    assert f"The same {len(manifest['ids'])} ids.\n" in told and "note:" not in told
+
+
+def test_what_differs_is_said(tandem: Tandem, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    assert tandem("-m", folder / "tiny.gguf", "-p", "fox", "-n", 10, "-s", 1, "--manifest", path)[0] == 0
+    manifest = json.loads(path.read_text("utf-8"))
+
+    status, _, told = tandem("--replay", path, "-m", folder / "other.gguf")
+    assert status == 1
+    assert "note: model fingerprint was" in told and "The answer's ids are not the same: id " in told
+
+    def changed(**values: Any) -> tuple[int, str, str]:
+        (tmp_path / "changed.json").write_text(json.dumps({**manifest, **values}))
+        return tandem("--replay", tmp_path / "changed.json")
+
+    status, _, told = changed(ids=[*manifest["ids"][:3], 0, *manifest["ids"][4:]])
+    assert status == 1
+    assert f"id 3 was 0 and is {manifest['ids'][3]}. Nothing else is different." in told
+    status, _, told = changed(prompt="dog")
+    assert status == 1 and "The prompt's ids are not the same" in told
+    status, _, told = changed(versions={**manifest["versions"], "numpy": "1.0"})
+    assert status == 0 and "note: versions numpy was 1.0 and is " in told and "The same 10 ids." in told
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"tandem_manifest": 1}', '{"tandem_manifest": 9}'])
+def test_a_file_that_is_no_manifest_is_one_sentence(tandem: Tandem, tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    status, stdout, told = tandem("--replay", tmp_path / "run.json")
+    assert (status, stdout) == (1, "") and told.startswith("tandem: ") and "manifest" in told
+    assert tandem("--replay", tmp_path / "none.json")[0] == 1
