@@ -73,6 +73,7 @@ def measure(llama_cpp, given: dict[str, str]) -> tuple[list[int], int]:
         n_threads=int(given["-t"]),
         n_threads_batch=int(given["-t"]),
         n_gpu_layers=0,
+        flash_attn=True,  # as llama-bench chooses by itself on a CPU; other V than f16 needs it
         type_k=TYPES[given["-ctk"]],
         type_v=TYPES[given["-ctv"]],
         verbose=False,

@@ -217,7 +217,7 @@ def test_a_python_with_llama_cpp_answers_like_llama_bench(python_peer: LlamaBenc
     loaded, *evals = [json.loads(line) for line in (tmp_path / "llama_cpp_calls.jsonl").read_text().splitlines()]
     assert (loaded["model_path"], loaded["n_threads"], loaded["n_threads_batch"]) == ("m.gguf", 2, 2)
     assert (loaded["n_ctx"], loaded["n_gpu_layers"], loaded["repacks"]) == (96, 0, True)
-    assert (loaded["type_k"], loaded["type_v"]) == (1, 8)
+    assert (loaded["type_k"], loaded["type_v"], loaded["flash_attn"]) == (1, 8, True)
     assert evals == [[0, 32], [32, 64], [32, 64]]  # the depth, the warm-up, the repeat
 
 
