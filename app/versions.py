@@ -13,6 +13,7 @@ _PACKAGES = (
     "numpy",
     "numba",
     "llvmlite",
+    "llguidance",
     "tokenizers",
     "sentencepiece",
     "jinja2",
