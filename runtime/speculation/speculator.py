@@ -58,6 +58,7 @@ class _Tally:
     plain_tokens: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    used: set[Track] = field(default_factory=set)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -127,6 +128,7 @@ class Speculator:
             if draft is None or not result.num_checked or not result.token_ids:
                 tally.plain_tokens += len(result.token_ids)
                 continue
+            tally.used.add(draft.track)
             _count(tally, draft.guess, result)
             tally.verify_ms += elapsed_ms
             if is_plain_decoding:
@@ -135,9 +137,11 @@ class Speculator:
     def report(self, sequence: TokenSequence) -> SpeculationReport:
         """What guessing did for a sequence."""
         tally = self._tally(sequence)
-        tokens_out = self._controller.tokens_out
-        is_on = any(track.is_on(tokens_out) for _, track in self._pairs)
-        reasons = [*self._notes, *(track.reason for _, track in self._pairs if track.is_paused and track.reason)]
+        tracks = [track for _, track in self._pairs]
+        # One that is not stopped, but finds nothing to guess, does not make up for one that is.
+        is_any_stopped = any(track.is_paused for track in tracks)
+        is_on = any(not track.is_paused and (track in tally.used or not is_any_stopped) for track in tracks)
+        reasons = [*self._notes, *(track.reason for track in tracks if track.is_paused and track.reason)]
         accepted = sum(tally.accepted)
         return SpeculationReport(
             drafted=sum(tally.drafted),
