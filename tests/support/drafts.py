@@ -122,6 +122,7 @@ class Pair:
         draft_cost: Cost = tiny_ms,
         draft_vocab_size: int = VOCAB_SIZE,
         target: type[ChangedBinding] = ChangedBinding,
+        draft: type[ChangedBinding] = ChangedBinding,
         end_ids: frozenset[int] = frozenset(),
         **limits: int,
     ) -> None:
@@ -131,7 +132,7 @@ class Pair:
         self.target = target(made, clock=self.clock, cost=cost)
         pace = Pace()
         drafters: list[Drafter] = [NgramDrafter()] if uses_text else []
-        self.draft = ChangedBinding(
+        self.draft = draft(
             replace(made, max_outputs=made.max_sequences, num_pages=max(made.num_pages, 8)),
             change=change or perfect,
             clock=self.clock,
