@@ -153,11 +153,14 @@ class GpuModel:
         page_tables: np.ndarray,
         outputs: np.ndarray,
         hidden: np.ndarray | None = None,
+        *,
+        is_prefill: bool = False,
     ) -> np.ndarray | None:
         """One batch; the result is valid until the next run; None when it was cancelled.
 
         A segment that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
         returns them, float32 [outputs, vocabulary]; another returns the hidden state of every token, [T, width].
+        is_prefill: the tokens are a prompt's; tensor cores do them, whose sums round otherwise than those of decode.
         """
         count, num_outputs = len(positions), len(outputs)
         if self._is_cancelled():
@@ -175,7 +178,7 @@ class GpuModel:
             target = self._places.workspace[f"floats {self.segment.program.hidden.name}"]
             self.device.upload(target, self._hidden[:count], self._stream)
         spans = spans_for(int(positions.max()), self.limits)
-        shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans)
+        shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans, is_prefill=is_prefill)
         if not self._compute(shape):
             return None
         rows = num_outputs if self.segment.gives_logits else count

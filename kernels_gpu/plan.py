@@ -167,7 +167,7 @@ def attends(segment: Segment) -> list[Attend]:
 
 
 def up_buffer(operation: GatedProject) -> Buffer:
-    """Where `up` goes when gate and up do not share a format."""
+    """Where `up` goes when gate and up are not done in one pass."""
     return Buffer(name=f"{operation.out.name}.up", width=operation.out.width)
 
 
@@ -185,7 +185,7 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
     for operation in segment.operations:
         _add_operation(plan, operation, tensors, precision, wanted)
         buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
-        if isinstance(operation, GatedProject) and not shares_format(tensors, operation):
+        if isinstance(operation, GatedProject):
             buffers[up_buffer(operation).name] = up_buffer(operation)
     outputs = _output_buffers(segment.operations)
     for name, buffer in buffers.items():

@@ -44,11 +44,13 @@ SOURCES = Path(__file__).resolve().parent / "sources"
 STORE, ADD = 0, 1  # modes.cuh
 MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}
 BUCKETS = (1, 2, 4, 8)  # tokens that a product is compiled for
+PREFILL_ROWS, PREFILL_TOKENS = 64, 64  # of a block
 PRODUCT_THREADS, ROW_THREADS, ATTENTION_THREADS = 128, 256, 128
 WARPS = PRODUCT_THREADS // 32
 UNITS_OF_BLOCK = 64  # that one block of `quantize` rounds
 HEADS_OF_BLOCK = 4  # query heads that one block of `attend` does
 QUANTIZED = tuple(f"{kind}_{count}" for kind in ("product", "gated") for count in BUCKETS) + ("embed",)
+PREFILL = ("product_prefill",)
 PLAIN = (*(f"product_{count}" for count in BUCKETS), "embed")
 ROWS = ("normalize", "quantize", "select_rows", "combine_gate")
 ATTENTION = ("rotate_and_store", "attend", "combine")
@@ -77,11 +79,16 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShape:
-    """All that launches depend on.  spans: pieces of 128 positions that attention looks at."""
+    """All that launches depend on.
+
+    spans: pieces of 128 positions that attention looks at.  is_prefill: products before the head run on tensor cores,
+    whose sums have another order than those of decode; so a prompt's tokens all go one way, however it is cut.
+    """
 
     num_tokens: int
     num_outputs: int
     spans: int
+    is_prefill: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +167,8 @@ class StepMaker:
                     wanted[ATTENTION_MODULE] = None
                 case _:
                     pass
-        return list(wanted)
+        quantized = [module for module in wanted if module.source == "product.cu"]
+        return [*wanted, *map(_prefill_module, quantized)]
 
     def launches(self, shape: BatchShape) -> list[Launch]:
         """Everything for a batch of that shape, in order."""
@@ -216,6 +224,9 @@ class StepMaker:
         region = self.places.workspace[name]
         return region.part(4 * first, region.size_bytes - 4 * first)
 
+    def _is_prefill(self, matrix: Matrix, x: Buffer, shape: BatchShape) -> bool:
+        return shape.is_prefill and not matrix.is_plain and not self._area(x).is_output
+
     # --- operations -----------------------------------------------------------------------------------
     def _embed(self, operation: Embed, shape: BatchShape) -> Launch:
         matrix = self.plan.matrices[operation.weight]
@@ -252,10 +263,18 @@ class StepMaker:
         else:
             given = (self._records(x, terms), self._area(x).rows)
         weights = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix))
+        module = self._module(matrix, terms)
+        if self._is_prefill(matrix, x, shape):
+            tiles = (-(-matrix.num_rows // PREFILL_ROWS), -(-shape.num_tokens // PREFILL_TOKENS))
+            yield _launch(
+                _prefill_module(module), "product_prefill", tiles, PRODUCT_THREADS,
+                *weights, *given, shape.num_tokens, self._vector(bias), mode, *self._floats(out),
+            )  # fmt: skip
+            return
         grid = (-(-matrix.num_rows * matrix.split // WARPS),)
         for first, count in _tiles(self._count(x, shape)):
             yield _launch(
-                self._module(matrix, terms), f"product_{_bucket(count)}", grid, PRODUCT_THREADS,
+                module, f"product_{_bucket(count)}", grid, PRODUCT_THREADS,
                 *weights, *given, first, count, matrix.split, self._vector(bias), mode, *self._floats(out),
             )  # fmt: skip
 
@@ -269,7 +288,7 @@ class StepMaker:
     def _gated(self, operation: GatedProject, shape: BatchShape) -> Iterator[Launch]:
         terms, mode = self._gate_terms(operation), MODES[operation.activation]
         gate, up = self.plan.matrices[operation.gate], self.plan.matrices[operation.up]
-        if shares_format(self.tensors, operation):
+        if shares_format(self.tensors, operation) and not self._is_prefill(gate, operation.x, shape):
             both = (self.places.matrices[gate.name], self.places.matrices[up.name], gate.num_rows, _pieces(gate))
             grid = (-(-gate.num_rows * gate.split // WARPS),)
             for first, count in _tiles(self._count(operation.x, shape)):
@@ -340,6 +359,11 @@ def spans_for(last_position: int, limits: GpuLimits) -> int:
     """Spans that a launch covers: a power of two, so that a graph holds for many positions."""
     needed = last_position // SPAN + 1
     return min(1 << (needed - 1).bit_length(), limits.max_spans)
+
+
+def _prefill_module(module: Module) -> Module:
+    """The tensor cores' products for the same format and terms."""
+    return Module(source="prefill.cu", defines=module.defines, kernels=PREFILL)
 
 
 def _bucket(count: int) -> int:

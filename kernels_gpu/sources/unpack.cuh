@@ -7,6 +7,11 @@
 #include "portable.cuh"
 
 #define GROUPS (WARP / GROUP_COLUMNS)
+#if GROUP_COLUMNS == WARP
+#define GROUPS_OF_UNIT 1
+#else
+#define GROUPS_OF_UNIT 2
+#endif
 #define HAS_SIGN (LOW_BITS == 8)
 #if LOW_BITS == 2
 #define LOW_BYTES 8
@@ -65,6 +70,25 @@ __device__ __forceinline__ void load_codes(const Planes& planes, size_t at, int 
     const int2 high = *(const int2*)(planes.high + at * 8);
 #pragma unroll
     for (int i = 0; i < 8; i++) codes[i] |= (((i & 1 ? high.y : high.x) >> (i >> 1) * 2) & 0x03030303) << LOW_BITS;
+#endif
+}
+
+// codes[word] alone: columns 4 * word to 4 * word + 3.
+__device__ __forceinline__ int load_word(const Planes& planes, size_t at, int word) {
+#if LOW_BITS == 8
+    return ((const int*)(planes.low + (word / 4) * planes.low_stride + at * 16))[word % 4];
+#else
+#if LOW_BITS == 4
+    int codes = (((const int*)(planes.low + at * 16))[word % 4] >> word / 4 * 4) & 0x0f0f0f0f;
+#else
+    int codes = (((const int*)(planes.low + at * 8))[word % 2] >> word / 2 * 2) & 0x03030303;
+#endif
+#if HIGH_BITS == 1
+    codes |= ((*(const int*)(planes.high + at * 4) >> word) & 0x01010101) << LOW_BITS;
+#elif HIGH_BITS == 2
+    codes |= ((((const int*)(planes.high + at * 8))[word % 2] >> word / 2 * 2) & 0x03030303) << LOW_BITS;
+#endif
+    return codes;
 #endif
 }
 

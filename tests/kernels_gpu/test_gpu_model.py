@@ -61,12 +61,13 @@ def run(
     slot: int = 0,
     hidden: Array | None = None,
     outputs: Array | None = None,
+    is_prefill: bool = False,
 ) -> Array:
     """Logits (or hidden states) of every token, or of some."""
     count = len(ids)
     positions = np.arange(first, first + count, dtype=np.int32)
     chosen = np.arange(count, dtype=np.int32) if outputs is None else outputs
-    result = model.run(ids, positions, np.full(count, slot, np.int32), TABLES, chosen, hidden)
+    result = model.run(ids, positions, np.full(count, slot, np.int32), TABLES, chosen, hidden, is_prefill=is_prefill)
     assert result is not None
     return result.copy()
 
@@ -109,6 +110,18 @@ def test_the_batch_changes_no_bit(tmp_path: Path) -> None:
         some = run(bound, IDS, outputs=np.array([3, 20], np.int32))
         np.testing.assert_array_equal(some, together[[3, 20]])
         assert run(bound, IDS, outputs=np.array([], np.int32)).shape == (0, model.program.vocab_size)
+
+
+@pytest.mark.parametrize(("family", "format_name"), [("gemma3", "Q8_0"), ("llama", "Q6_K")])
+def test_a_prompt_on_tensor_cores(family: Family, format_name: str, tmp_path: Path) -> None:
+    with tiny(tmp_path, family, format_name, ffn_up="Q5_0") as model:
+        bound = model.bind(EmulatedDevice())
+        together = run(bound, IDS[:20], is_prefill=True)
+        near(together, model.oracle(IDS[:20]))
+        cuts = ((0, 7), (7, 8), (8, 20))
+        pieces = [run(bound, IDS[first:last], first, slot=1, is_prefill=True) for first, last in cuts]
+        np.testing.assert_array_equal(np.concatenate(pieces), together)
+        near(run(bound, IDS[20:22], 20), model.oracle(IDS[:22])[20:])
 
 
 def test_two_sequences_share_a_batch(tmp_path: Path) -> None:

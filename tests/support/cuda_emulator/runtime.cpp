@@ -182,10 +182,11 @@ void finish_max(Block&, Warp&, Lane* lanes, unsigned) {
     butterfly(lanes, [](float a, float b) { return fmaxf(a, b); });
 }
 
-// A is row-major, B column-major.  m16n8k32: a lane's registers hold rows g and g + 8; m8n8k16: row g alone.
+// A is row-major, B column-major.  With 16 rows a lane's registers hold rows g and g + 8, with 8 row g alone; with 32
+// columns there are as many registers again for the last 16.
 void finish_multiply(Block&, Warp&, Lane* lanes, unsigned) {
-    const int columns = static_cast<MultiplyArguments*>(lanes[0].fragment)->columns_of_a;
-    const int halves = columns / 16, rows = 8 * halves;
+    const auto& first = *static_cast<MultiplyArguments*>(lanes[0].fragment);
+    const int rows = first.rows, columns = first.columns, row_halves = rows / 8, halves = columns / 16;
     int a[16][32], b[32][8];
     for (int i = 0; i < WARP; i++) {
         const auto& given = *static_cast<MultiplyArguments*>(lanes[i].fragment);
@@ -193,8 +194,8 @@ void finish_multiply(Block&, Warp&, Lane* lanes, unsigned) {
         for (int byte = 0; byte < 4; byte++) {
             for (int half = 0; half < halves; half++) {
                 const int column = t * 4 + byte + half * 16;
-                for (int row = 0; row < halves; row++)
-                    a[g + row * 8][column] = int8_t(given.a[row + half * halves] >> 8 * byte);
+                for (int row = 0; row < row_halves; row++)
+                    a[g + row * 8][column] = int8_t(given.a[row + half * row_halves] >> 8 * byte);
                 b[column][g] = int8_t(given.b[half] >> 8 * byte);
             }
         }

@@ -161,10 +161,10 @@ inline float warp_max(int line, float value) {
     collective(REDUCE, 0xffffffffu, line, finish_max);
     return unpack<float>(self()->result);
 }
-// Tensor cores; fragments as in the PTX manual.  columns_of_a: 32 (m16n8k32) or 16 (m8n8k16), both of int8.
-struct MultiplyArguments { const unsigned *a, *b; int* d; int columns_of_a; };
-inline void multiply(int line, int columns_of_a, int* d, const unsigned* a, const unsigned* b) {
-    MultiplyArguments arguments{a, b, d, columns_of_a};
+// Tensor cores; fragments as in the PTX manual.  Of int8: m16n8k32, m16n8k16, m8n8k16.
+struct MultiplyArguments { const unsigned *a, *b; int *d, rows, columns; };
+inline void multiply(int line, int rows, int columns, int* d, const unsigned* a, const unsigned* b) {
+    MultiplyArguments arguments{a, b, d, rows, columns};
     self()->fragment = &arguments;
     collective(MULTIPLY, 0xffffffffu, line, finish_multiply);
 }
