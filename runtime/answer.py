@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from runtime.candidates import best_logprobs
+from runtime.errors import ConstraintError, NoTokenLeftError
 from runtime.generation import Chunk, Completion, FinishReason, Generation, Logprobs
 from runtime.grammar_mask import GrammarMask
 from runtime.options import GenerateOptions
@@ -78,7 +79,10 @@ class Answer:
 
     def guess(self, row: np.ndarray, history: Sequence[int]) -> int:
         """The token that would be chosen if a row of another model were this model's; changes nothing but the row."""
-        return self._sampler.sample(row, history)
+        try:
+            return self._sampler.sample(row, history)
+        except (ConstraintError, NoTokenLeftError):
+            return 0  # nothing may follow what was guessed so far: any guess is as wrong as another
 
     def take(self, rows: np.ndarray, position: int, scratch: np.ndarray) -> FinishReason | None:
         """Uses the logits of positions `position` on, one a row; says why the answer ends, if it does.

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 import numpy as np
@@ -21,6 +21,7 @@ from runtime.errors import ConstraintError, NoTokenLeftError, OptionError
 from runtime.generation import Completion
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.sampling import SamplingOptions
+from runtime.speculation.options import SpeculationOptions
 from runtime.token_texts import TokenTexts
 
 NUM_TOKENS = 600
@@ -28,7 +29,7 @@ NUM_TOKENS = 600
 
 @pytest.fixture(scope="module", params=["byte_pair", "sentence_pieces"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    path = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf", vocabulary=request.param)
+    path = write_tiny_model(tmp_path_factory.mktemp("models") / f"{request.param}.gguf", vocabulary=request.param)
     options = EngineOptions(max_sequences=4, threads=1, batch_size=64, context_size=1024)
     with Engine.load(path, options) as engine:
         yield engine
@@ -172,6 +173,30 @@ def test_a_batch_gives_what_each_gets_alone(engine: Engine) -> None:
     alone = [answer(engine, options).ids for options in many]
     together = [generation.result.ids for generation in [engine.generate("x", options) for options in many]]
     assert together == alone
+
+
+@pytest.mark.parametrize("mode", ["ngram", "draft"])
+def test_guessing_ahead_changes_nothing(
+    engine: Engine, tmp_path_factory: pytest.TempPathFactory, mode: Literal["ngram", "draft"]
+) -> None:
+    folder = tmp_path_factory.mktemp("drafts")
+    kind = "sentence_pieces" if "sentence" in engine.description.path.stem else "byte_pair"
+    draft = write_tiny_model(folder / "draft.gguf", vocabulary=kind, seed=9)
+    guessing = SpeculationOptions(mode=mode, draft_model=draft if mode == "draft" else None)
+    schema = json.dumps({"type": "array", "items": {"enum": ["one", "oneone", None]}, "minItems": 3, "maxItems": 30})
+    many = [held("json_schema", schema, seed=seed) for seed in range(4)]
+    many += [held("regex", "(abc){4,9}"), held("grammar", GBNF), held("json_object", max_tokens=150)]
+    many.append(replace(many[0], sampling=replace(many[0].sampling, temperature=0.0)))
+    letters = held("regex", "[a-z ]{20}")
+    many.append(replace(letters, sampling=replace(letters.sampling, mirostat=2, banned_strings=("th", "a"))))
+    plain = [answer(engine, options).ids for options in many]
+    loaded = EngineOptions(max_sequences=2, threads=1, batch_size=64, context_size=1024, speculation=guessing)
+    with Engine.load(engine.description.path, loaded) as guesser:
+        generations = [guesser.generate("x", options) for options in many]
+        results = [generation.result for generation in generations]
+    assert [result.ids for result in results] == plain
+    reports = [result.speculation for result in results]
+    assert sum(report.accepted for report in reports if report is not None) > 0
 
 
 @pytest.mark.parametrize(
