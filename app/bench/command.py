@@ -150,6 +150,7 @@ class _Report:
     def __init__(self, request: BenchRequest, console: Console, environment: Environment) -> None:
         self._request, self._console, self._environment = request, console, environment
         self._rows: list[Row] = []
+        self._notes: set[str] = set()
         self._bar: ProgressBar | None = None
         self._bar_title = ""
 
@@ -169,7 +170,10 @@ class _Report:
             self._console.json(line_values(row, replace(self._environment, load_end=row.load)))
 
     def noted(self, text: str) -> None:
-        self._console.note(f"note: {text}")
+        """Once, though a model is loaded several times."""
+        if text not in self._notes:
+            self._notes.add(text)
+            self._console.note(f"note: {text}")
 
     def results(self) -> Results:
         """Everything so far."""

@@ -17,6 +17,7 @@ from app.bench.numbers import (
     rate_text,
     ratio_text,
     remark,
+    row_title,
     share_text,
 )
 from runtime.benchmark.comparison import Comparison
@@ -204,8 +205,8 @@ def comparison_markdown(comparison: Comparison) -> str:
         f"several runs appended to one JSONL file do."
     )
     only = [
-        f"- only in {name}: {', '.join(row.workload.label for row in rows)}"
+        f"- only in {name}: {row_title(row)}"
         for name, rows in (("A", comparison.only_first), ("B", comparison.only_second))
-        if rows
+        for row in rows
     ]
     return "\n\n".join(filter(None, [table, rule, "\n".join(only)])) + "\n"

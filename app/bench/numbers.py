@@ -62,9 +62,8 @@ def row_title(row: Row) -> str:
     """One row's test in words."""
     setting = row.setting
     words = [model_text(setting), row.workload.label, threads_text(setting.threads)]
-    if setting.engine != TANDEM:
-        words.append(engine_text(setting))
-    return ", ".join(words)
+    words.append(engine_text(setting) if setting.engine != TANDEM else setting.activations or "")
+    return ", ".join(filter(None, words))
 
 
 def against_one_text(row: Row) -> str:

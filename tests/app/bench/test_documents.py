@@ -154,7 +154,7 @@ def test_a_comparison_in_every_format() -> None:
         "1.50",
         "faster",
     )
-    assert "only in A: prefill 8" in comparison_markdown(comparison)
+    assert "only in A: a-model-q4_k_m, prefill 8, 2 threads, balanced" in comparison_markdown(comparison)
     values = json.loads(json.dumps(comparison_values(comparison)))
     (difference,) = values["differences"]
     assert (difference["verdict"], difference["ratio"]) == ("faster", pytest.approx(1.5))
