@@ -17,7 +17,7 @@ from kernels_gpu.cubin_cache import Unit, compile_unit, cubin_path, key_of
 from kernels_gpu.layout import PLANE_FORMATS, defines_for
 
 ARCHITECTURES = ("75", "80", "86", "89", "90", "120")
-# Where tokens are many the compiler loads ahead: three blocks of 128 threads a multiprocessor still fit, of prefill two.
+# Where tokens are many the compiler loads ahead: three blocks of 128 threads a multiprocessor fit, two of prefill.
 MOST_REGISTERS = dict.fromkeys(("product_4", "gated_4", "product_8", "gated_8"), 168) | {"product_prefill": 224}
 _USE = re.compile(r"entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 
@@ -32,7 +32,7 @@ def units() -> list[Unit]:
         Unit(source=SOURCES / "product_plain.cu", defines=defines_for(name, 1), architecture=architecture)
         for name, architecture in zip(("F32", "F16", "BF16"), ARCHITECTURES[::2], strict=True)
     ]
-    found += [replace(unit, source=SOURCES / "prefill.cu") for unit in found if unit.source.name == "product.cu"]
+    found += [replace(unit, source=SOURCES / "prefill.cu") for unit in found[: len(ARCHITECTURES)]]
     products = ("product.cu", "product_plain.cu", "prefill.cu")
     others = [path for path in sorted(SOURCES.glob("*.cu")) if path.name not in products]
     return found + [Unit(source=path, defines=(), architecture=name) for path in others for name in ARCHITECTURES]
