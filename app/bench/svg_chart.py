@@ -19,6 +19,7 @@ _HEAD, _PANEL_HEAD, _PANEL_FOOT, _LEGEND_STEP = 44, 30, 34, 20
 _COLOURS = ("#2f6fb4", "#d08a2e", "#7a9e48", "#9a6fb0", "#b3564d")
 _INK, _PALE, _LIMIT = "#222222", "#d8d8d8", "#c0392b"
 _LETTER = 6.6  # about, at 12 pixels
+_FIGURE_WIDTH = 48
 _LIMIT_REACH = 1.6  # a limit farther away than so many times the longest bar is not drawn
 
 
@@ -88,12 +89,13 @@ def _bar(bar: Bar, scale: _Scale, top: int, colour: str) -> list[str]:
         _line(least, middle, most, middle, _INK),
         _line(least, middle - 4, least, middle + 4, _INK),
         _line(most, middle - 4, most, middle + 4, _INK),
-        _text(most + 6, middle + 4, rate_text(spread.median), size=12),
     ]
+    figure_at = most
     if bar.limit is not None and scale.has(bar.limit):
         x = scale.x(bar.limit)
         parts.append(_line(x, top - 3, x, top + _BAR_HEIGHT + 3, _LIMIT, width=2))
-    return parts
+        figure_at = x if most <= x < most + _FIGURE_WIDTH else most  # beside the mark, not under it
+    return [*parts, _text(figure_at + 6, middle + 4, rate_text(spread.median), size=12)]
 
 
 def _legend(colours: dict[str, str], top: int, has_limit: bool) -> list[str]:
