@@ -131,8 +131,11 @@ def keep_surprising(candidates: Candidates, most_bits: float) -> Candidates:
 
     Basu, Ramachandran, Keskar, Varshney, "Mirostat", 2021.
     """
-    _, surprises = _probabilities(candidates)
-    return candidates.first(max(1, int(np.count_nonzero(surprises <= most_bits * math.log(2)))))
+    peak = candidates.logits[0] if candidates.is_sorted else candidates.logits.max()
+    shifted = candidates.logits - peak
+    least = -most_bits * math.log(2) + math.log(float(np.exp(shifted).sum()))
+    # Nothing needs to be sorted for it: that would take longer than all the rest.
+    return _chosen(candidates, np.flatnonzero(shifted >= min(least, 0.0)))
 
 
 def _penalties(draft: Draft) -> None:

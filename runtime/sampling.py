@@ -96,7 +96,7 @@ class Sampler:
         kept = run_stages(self._stages, draft)
         if self.options.mirostat:
             most_bits = self._most_bits.get(len(history), 2 * self.options.mirostat_tau)
-            kept = keep_surprising(_sorted(kept), most_bits)
+            kept = keep_surprising(kept, most_bits)
         return Distribution(candidates=kept, weights=select.weights(kept, 1.0))
 
     def note(self, distribution: Distribution, token_id: int, position: int) -> None:
@@ -135,10 +135,3 @@ class Sampler:
 def keep(row: np.ndarray, options: SamplingOptions) -> Candidates:
     """The candidates that the stages leave of a row after an empty history; never none."""
     return Sampler(options, seed=0).distribution(row.copy(), ()).candidates
-
-
-def _sorted(candidates: Candidates) -> Candidates:
-    if candidates.is_sorted:
-        return candidates
-    order = np.argsort(-candidates.logits, kind="stable")
-    return Candidates(ids=candidates.ids[order], logits=candidates.logits[order], is_sorted=True)
