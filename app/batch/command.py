@@ -75,7 +75,10 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
         plan = _plan(request, path, rows, file)
         if not any(isinstance(row, Row) for row in plan.todo):
             return _nothing_to_do(plan, console)
-        sized = _sized(with_draft(how_to_load, preferences, path, console), path, plan, request)
+        if preferences.spec is not None or preferences.draft_model is not None:
+            # Not unasked: several answers at once use the time that guessing would.
+            how_to_load = with_draft(how_to_load, preferences, path, console)
+        sized = _sized(how_to_load, path, plan, request)
         engine = load(path, sized, console, verbose=request.verbose)
         try:
             for note in engine.notes:
