@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from kernels_cpu.isa import TARGET_VARIABLE, Isa
 Progress = Callable[[int, int], None]
 ROOT = Path(__file__).resolve().parent
 STALE_AFTER_S = 60 * 24 * 3600
+FOLDER_NAME = re.compile(r"[a-z0-9]+-[0-9a-f]{16}")
 _LINKED: list[object] = []  # machine code stays for the life of the process: a thread may still be inside
 
 
@@ -70,6 +72,19 @@ def share_out(names: Sequence[str], workers: int) -> list[list[str]]:
     return [share for share in shares if share]
 
 
+def compiler_environment(isa: Isa) -> dict[str, str]:
+    """What fixes a compiler's target before it starts: Numba's cannot be changed later.
+
+    A level with a processor of its own gets that one's features, not this machine's: what is tested is what runs there.
+    """
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
+    environment[TARGET_VARIABLE] = isa.name
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT.parent), environment.get("PYTHONPATH"))))
+    if isa.llvm_cpu is not None:
+        environment |= {"NUMBA_CPU_NAME": isa.llvm_cpu, "NUMBA_CPU_FEATURES": ""}
+    return environment
+
+
 class KernelCache:
     """Kernels of one instruction-set level.  warnings: what a person should know (once)."""
 
@@ -94,6 +109,8 @@ class KernelCache:
         if missing:
             self._compile(missing, progress)
             codes.update({name: self._read(name) for name in missing})
+        elif wanted:
+            self._say_used()
         self._link({name: code for name, code in codes.items() if code is not None})
         lost = [name for name in wanted if name not in self._addresses]
         if lost:
@@ -108,12 +125,17 @@ class KernelCache:
         except OSError:
             return None
 
+    def _say_used(self) -> None:
+        try:
+            os.utime(self.folder)
+        except OSError:
+            pass  # a folder that others filled: they keep it
+
     def _prepare_folder(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-            self._remove_stale()
         except OSError as error:
             self.warnings.append(
                 f"compiled kernels cannot be kept in {self.root} ({error.strerror}): "
@@ -121,25 +143,32 @@ class KernelCache:
             )
             self._temporary = tempfile.TemporaryDirectory(prefix="tandem-kernels-")
             self.folder = Path(self._temporary.name)
+            return
+        try:
+            self._remove_stale()
+        except OSError:
+            pass  # they are another user's, or another process removes them just now
 
     def _remove_stale(self) -> None:
-        """Removes kernels of versions that nobody used for two months."""
-        os.utime(self.folder)
+        """Removes kernels of versions that nobody used for two months; what else lies beside them is left alone."""
         for old in self.root.iterdir():
-            if old.is_dir() and old != self.folder and time.time() - old.stat().st_mtime > STALE_AFTER_S:
-                for file in old.glob("*.o"):
+            if old == self.folder or not FOLDER_NAME.fullmatch(old.name) or not old.is_dir():
+                continue
+            if time.time() - old.stat().st_mtime > STALE_AFTER_S:
+                for file in (*old.glob("*.o"), *old.glob("*.partial")):
                     file.unlink(missing_ok=True)
                 if not any(old.iterdir()):
                     old.rmdir()
 
     def _compile(self, names: Sequence[str], progress: Progress | None) -> None:
         self._prepare_folder()
-        shares = share_out(names, self.workers)
-        processes = [self._start_compiler(share) for share in shares]
+        processes: list[subprocess.Popen[str]] = []
         done = 0
-        if progress:
-            progress(0, len(names))
         try:
+            for share in share_out(names, self.workers):
+                processes.append(self._start_compiler(share))
+            if progress:
+                progress(0, len(names))
             for process in processes:
                 assert process.stdout is not None
                 for _ in process.stdout:
@@ -159,15 +188,10 @@ class KernelCache:
                 process.communicate()
 
     def _start_compiler(self, names: Sequence[str]) -> subprocess.Popen[str]:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
-        environment[TARGET_VARIABLE] = self.isa.name
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT.parent), environment.get("PYTHONPATH"))))
-        if self.isa.llvm_cpu is not None:
-            environment["NUMBA_CPU_NAME"] = self.isa.llvm_cpu
         command = [sys.executable, "-m", "kernels_cpu.compiler", str(self.folder), *names]
         return subprocess.Popen(
             command,
-            env=environment,
+            env=compiler_environment(self.isa),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

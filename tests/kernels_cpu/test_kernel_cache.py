@@ -1,0 +1,215 @@
+"""The folder of compiled kernels: what is kept, what is compiled again, and what happens when nothing can be kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernels import LEVELS
+
+from kernels_cpu import kernel_cache, operands
+from kernels_cpu.compiler import MAGIC, seal, unseal
+from kernels_cpu.isa import AVX2, PORTABLE_X86, Isa, choose
+from kernels_cpu.kernel_cache import (
+    STALE_AFTER_S,
+    KernelCache,
+    KernelError,
+    compiler_environment,
+    fingerprint,
+    share_out,
+)
+from kernels_cpu.team import native
+
+ISA = choose(LEVELS[-1])
+NAME = "row-select"  # the smallest
+
+
+def select_works(address: int) -> bool:
+    """Whether the machine code at that address gathers rows."""
+    x = np.arange(48, dtype=np.float32).reshape(3, 16)
+    out, wanted = np.zeros((2, 16), np.float32), np.array([2, 0], np.int32)
+    values = {"x": x.ctypes.data, "x_stride": 64, "outputs": wanted.ctypes.data, "out": out.ctypes.data}
+    block = np.array(operands.SELECT.fill(values | {"out_stride": 64, "width": 16}), np.int64)
+    for chunk in range(2):
+        native(address)(block.ctypes.data, chunk)
+    return np.array_equal(out, x[wanted])
+
+
+def compiled(
+    folder: Path, names: list[str], isa: Isa = ISA
+) -> tuple[KernelCache, list[tuple[int, int]], dict[str, int]]:
+    """A cache that loaded kernels, what it told about compiling, and the addresses."""
+    cache, told = KernelCache(folder, isa), []
+    return cache, told, cache.load(names, lambda done, total: told.append((done, total)))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two kernels, which tests copy."""
+    folder = tmp_path_factory.mktemp("kernels") / "made when needed"
+    cache, told, found = compiled(folder, [NAME, "pack-F16", NAME])
+    assert told == [(0, 2), (1, 2), (2, 2)] and not cache.warnings
+    assert select_works(found[NAME])
+    assert sorted(path.name for path in cache.folder.iterdir()) == ["pack-F16.o", "row-select.o"]
+    cache.close()
+    return folder
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filled, tmp_path / "kernels"))
+
+
+def test_a_second_start_compiles_nothing(folder: Path) -> None:
+    cache, told, found = compiled(folder, [NAME, "pack-F16"])
+    assert not told and not cache.warnings and select_works(found[NAME])
+    assert cache.load([NAME])[NAME] == found[NAME]
+
+
+def test_only_what_is_missing_is_compiled(folder: Path) -> None:
+    (KernelCache(folder, ISA).folder / "pack-F16.o").unlink()
+    cache, told, found = compiled(folder, [NAME, "pack-F16"])
+    assert told == [(0, 1), (1, 1)] and select_works(found[NAME])
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_damaged_file_is_compiled_again(folder: Path, damage: str) -> None:
+    path = KernelCache(folder, ISA).folder / f"{NAME}.o"
+    whole = path.read_bytes()
+    at = len(whole) // 2
+    path.write_bytes(whole[:at] if damage == "cut" else whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    _, told, found = compiled(folder, [NAME])
+    assert told == [(0, 1), (1, 1)] and select_works(found[NAME])
+    assert unseal(path.read_bytes()) is not None
+
+
+def test_seals() -> None:
+    code = b"machine code"
+    assert unseal(seal(code)) == code and seal(code).startswith(MAGIC)
+    assert unseal(seal(code)[:-1]) is None and unseal(seal(code) + b"\0") is None and unseal(b"") is None
+
+
+@pytest.mark.parametrize("where", ["a file", "below a file"])
+def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, where: str) -> None:
+    """Whoever runs this: a file stands where the folder should be."""
+    (tmp_path / "file").write_text("in the way")
+    folder = tmp_path / "file" if where == "a file" else tmp_path / "file" / "kernels"
+    cache, told, found = compiled(folder, [NAME])
+    assert told == [(0, 1), (1, 1)] and select_works(found[NAME])
+    assert cache.load(["pack-F16"])
+    assert len(cache.warnings) == 1
+    assert str(folder) in cache.warnings[0] and "compiled again at the next start" in cache.warnings[0]
+    temporary = cache.folder
+    assert (temporary / f"{NAME}.o").exists()
+    cache.close()
+    cache.close()
+    assert not temporary.exists() and (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_kernel_that_cannot_be_compiled_is_one_sentence(folder: Path) -> None:
+    with pytest.raises(KernelError) as caught:
+        compiled(folder, ["row-select", "row-unheard"])
+    text = str(caught.value)
+    assert text == f"compiling the kernels for {ISA.name} failed: KeyError: 'unheard'"
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_a_compiler_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(KernelError, match=r"^compiling the kernels for \w+ failed: exit status 1$"):
+        compiled(tmp_path, [NAME])
+
+
+def test_a_compiler_that_compiles_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))
+    with pytest.raises(KernelError, match=rf"missing from {tmp_path}.*: {NAME}; remove that folder and try again"):
+        compiled(tmp_path, [NAME])
+
+
+def test_an_interrupted_compilation_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a person presses Ctrl-C: the exception comes out of the progress function."""
+    started: list[subprocess.Popen[str]] = []
+    start = KernelCache._start_compiler
+
+    def watched(self: KernelCache, names: list[str]) -> subprocess.Popen[str]:
+        started.append(start(self, names))
+        return started[-1]
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KernelCache, "_start_compiler", watched)
+    with pytest.raises(KeyboardInterrupt):
+        KernelCache(tmp_path, ISA).load([NAME, "pack-F16"], interrupt)
+    assert len(started) == 2 and all(process.poll() is not None for process in started)
+
+
+def test_kernels_that_nobody_used_for_months_are_removed(folder: Path) -> None:
+    old = time.time() - STALE_AFTER_S - 60
+    names = ("avx2-0123456789abcdef", "portable-0123456789abcdef", "objects", "avx2-0123456789abcdef.old")
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "kernel.o").write_bytes(b"")
+        (folder / name / "kernelx.partial").write_bytes(b"")
+    for name in (*names[:1], *names[2:]):
+        os.utime(folder / name, (old, old))
+    (folder / "notes.txt").write_text("mine")
+    compiled(folder, ["pack-F32"])
+    left = {path.name for path in folder.iterdir()}
+    assert left == {*names[1:], "notes.txt", KernelCache(folder, ISA).folder.name}
+    assert (folder / "objects" / "kernel.o").exists(), "not a folder of kernels"
+
+
+def test_a_folder_in_daily_use_is_not_old(folder: Path) -> None:
+    used = KernelCache(folder, ISA).folder
+    os.utime(used, (0, 0))
+    compiled(folder, [NAME])
+    assert time.time() - used.stat().st_mtime < STALE_AFTER_S
+
+
+def test_the_key_holds_sources_versions_and_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [fingerprint(AVX2), fingerprint(PORTABLE_X86)]
+    assert keys[0] == fingerprint(AVX2)
+    room, formats = tmp_path / "kernels_cpu", tmp_path / "models" / "formats.py"
+    shutil.copytree(kernel_cache.ROOT, room, ignore=shutil.ignore_patterns("__pycache__"))
+    formats.parent.mkdir()
+    shutil.copy(kernel_cache.ROOT.parent / "models" / "formats.py", formats)
+    monkeypatch.setattr(kernel_cache, "ROOT", room)
+    assert fingerprint(AVX2) == keys[0], "neither the place nor the times of the sources matter"
+    for path in (room / "tile.py", formats):
+        path.write_text(path.read_text() + "\n# changed\n")
+        keys.append(fingerprint(AVX2))
+    (room / "new.py").write_text("")
+    keys.append(fingerprint(AVX2))
+    monkeypatch.setattr(kernel_cache, "version", lambda package: "0.0")
+    keys.append(fingerprint(AVX2))
+    assert len(set(keys)) == len(keys) == 6
+    assert KernelCache(tmp_path, AVX2).folder == tmp_path / f"avx2-{keys[-1]}"
+
+
+def test_a_level_is_compiled_for_its_own_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for nothing that this machine has beside it, or that the user's environment says."""
+    monkeypatch.setenv("NUMBA_OPT", "0")
+    ask = "from numba.core.registry import cpu_target as t; m = t.target_context.codegen(); print(m._tm_features)"
+    for level in LEVELS:
+        isa = choose(level)
+        environment = compiler_environment(isa)
+        assert "NUMBA_OPT" not in environment
+        command = [sys.executable, "-c", ask]
+        features = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+        assert (features == "") == (isa.llvm_cpu is not None)
+
+
+def test_work_is_shared_out_by_what_it_costs() -> None:
+    names = ["product-Q4_K-1", "attend-f16-f16", "combine", "row-gate", "row-select", "pack-Q4_K", "product-Q6_K-2"]
+    shares = share_out(names, 2)
+    assert sorted(name for share in shares for name in share) == sorted(names)
+    assert any({"attend-f16-f16", "combine"} <= set(share) for share in shares)
+    assert any({"row-gate", "row-select"} <= set(share) for share in shares)
+    assert share_out(["row-gate"], 4) == [["row-gate"]]
