@@ -47,7 +47,7 @@ def phrase_penalties(
     """
     window = len(history) if options.dry_window is None else options.dry_window
     ids = np.asarray(history[-window:] if window else (), dtype=np.int64)
-    longest = min(_before_breaker(history, options, token_bytes, window), len(ids) - 1, _MAX_MATCH)
+    longest = min(len(ids) - 1, _MAX_MATCH)
     nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
     if longest < options.dry_allowed_length:
         return nothing
@@ -60,6 +60,9 @@ def phrase_penalties(
         if not len(going):
             break
         lengths[going] = length + 1
+    most = int(lengths.max(initial=0))
+    if most >= options.dry_allowed_length:
+        np.minimum(lengths, _before_breaker(history, options, token_bytes, most), out=lengths)
     found = lengths >= options.dry_allowed_length
     if not found.any():
         return nothing
@@ -73,18 +76,19 @@ def phrase_penalties(
     return unique, np.minimum(options.dry_multiplier * options.dry_base**exponents, _MAX_DRY)
 
 
-def _before_breaker(history: Sequence[int], options: SamplingOptions, token_bytes: TokenBytes, window: int) -> int:
-    """How many tokens at the end of history hold no part of a sequence breaker that ends there."""
+def _before_breaker(history: Sequence[int], options: SamplingOptions, token_bytes: TokenBytes, most: int) -> int:
+    """How many of the last tokens, at most `most`, come after the last token in which a sequence breaker ends."""
     breakers = [text.encode("utf-8", "surrogateescape") for text in options.dry_breakers]
     reach = max(map(len, breakers), default=0)
     text = b""  # the last tokens', as far as a breaker that begins before them could reach
-    for count in range(min(len(history), window, _MAX_MATCH + 1)):
+    # A breaker may begin before the phrase and end in it: at most `reach` tokens that say something before it.
+    for count in range(min(len(history), most + reach)):
         text = token_bytes(history[-1 - count]) + text
-        ends = [text.find(breaker) + len(breaker) for breaker in breakers if breaker in text]
+        ends = [text.rfind(breaker) + len(breaker) for breaker in breakers if breaker in text]
         if ends:
-            return _last_token_of(max(ends), count, history, token_bytes)
+            return min(most, _last_token_of(max(ends), count, history, token_bytes))
         text = text[: reach - 1] if reach > 1 else b""
-    return min(len(history), window)
+    return most
 
 
 def _last_token_of(end: int, count: int, history: Sequence[int], token_bytes: TokenBytes) -> int:
