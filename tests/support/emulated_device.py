@@ -60,6 +60,16 @@ def _digest(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
 
+def _exact_memory(size_bytes: int) -> np.ndarray:
+    """Poisoned memory of exactly that size, at a multiple of 256; it is never given back."""
+    address = ctypes.c_void_p()
+    failed = ctypes.CDLL(None).posix_memalign(ctypes.byref(address), ctypes.c_size_t(256), ctypes.c_size_t(size_bytes))
+    assert not failed and address.value, "no memory"
+    data = np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address.value))
+    data.fill(_POISON)
+    return data
+
+
 @lru_cache
 def _library(source: Path, defines: tuple[str, ...], extra_flags: tuple[str, ...]) -> ctypes.CDLL:
     """A .cu file as a loaded library."""
@@ -161,7 +171,8 @@ class EmulatedDevice:
     """kernels_gpu.device.Device on this processor.
 
     total_bytes: how large the card is.  fails_at: the number of the allocation that fails, launch_fails_at: that of
-    the launch after which the card is lost.
+    the launch after which the card is lost.  is_sanitized: memory comes from malloc, byte for byte, and kernels are
+    built with AddressSanitizer: the process must have been started with it (see sanitized_model.py).
     """
 
     order: Order = "ascending"
@@ -169,6 +180,7 @@ class EmulatedDevice:
     fails_at: int | None = None
     launch_fails_at: int | None = None
     extra_flags: tuple[str, ...] = ()
+    is_sanitized: bool = False
     name: str = "emulated card"
     architecture: str = "86"
     num_launches: int = 0
@@ -183,6 +195,10 @@ class EmulatedDevice:
         self.num_allocations += 1
         if self.num_allocations == self.fails_at or size_bytes > self.memory().free_bytes:
             raise GpuMemoryError(f"The card has no room for {purpose} ({size_bytes} bytes).")
+        if self.is_sanitized:
+            data = _exact_memory(size_bytes)
+            self._blocks[data.ctypes.data] = data, size_bytes
+            return Region(address=data.ctypes.data, size_bytes=size_bytes)
         data = np.full(size_bytes + 3 * _GUARD_BYTES, _GUARD, np.uint8)
         start = -(-(data.ctypes.data + _GUARD_BYTES) // 256) * 256
         offset = start - data.ctypes.data
@@ -205,7 +221,8 @@ class EmulatedDevice:
         return np.zeros(shape, dtype)
 
     def load(self, source: Path, defines: Sequence[str], names: Sequence[str]) -> dict[str, Kernel]:
-        library = _library(source, tuple(defines), self.extra_flags)
+        sanitizer = ("-fsanitize=address",) if self.is_sanitized else ()
+        library = _library(source, tuple(defines), (*self.extra_flags, *sanitizer))
         found: dict[str, Kernel] = {}
         for index in range(library.emulator_count()):
             name = library.emulator_name(index).decode()
