@@ -204,6 +204,7 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
             generate=generate_options(preferences),
             models_folder=models_folder_of(preferences),
             offline=bool(preferences.offline),
+            draft_model=preferences.draft_model,
             system=preferences.system,
         )
     )

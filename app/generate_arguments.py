@@ -21,7 +21,8 @@ USAGE = (
     "tandem generate [MODEL] (-p TEXT | -f FILE | - | --prompt-ids IDS) [flags]\n"
     "       tandem generate [MODEL] --jsonl FILE --out FILE [flags]\n"
     "       tandem generate [MODEL] -p TEXT --data FILE --out FILE [flags]\n"
-    "       tandem generate --replay FILE"
+    "       tandem generate --replay FILE\n"
+    "       tandem generate [MODEL] --verify-spec -f PROMPTS [flags]"
 )
 FORMATS = ("jsonl", "csv", "text")
 
@@ -48,6 +49,11 @@ def add_generate_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--format", choices=FORMATS, help="of the answers (by the name of --out, or jsonl)")
     group.add_argument("--parallel", type=_parallel, metavar="N", help="answers at once; auto: as memory allows (auto)")
     group.add_argument("--ordered", action="store_true", help="write the answers in the order of the rows")
+    group.add_argument(
+        "--verify-spec",
+        action="store_true",
+        help="answer each prompt of -f (one a line, or .jsonl) with and without guesses, and compare",
+    )
     group = parser.add_argument_group("what the answer must look like (one of them)")
     group.add_argument("--json-schema", metavar="FILE|{...}", help="JSON that this JSON schema allows")
     group.add_argument("--json-object", action="store_true", help="any JSON object")
@@ -79,6 +85,8 @@ def run(namespace: argparse.Namespace, preferences: Preferences, console: Consol
         from app.manifest import replay
 
         return replay(namespace.replay, preferences, console, verbose=namespace.verbose)
+    if namespace.verify_spec:
+        return _verify(namespace, preferences, console)
     constraint = _constraint(namespace)
     if namespace.jsonl is not None or namespace.data is not None:
         return _run_batch(namespace, preferences, constraint, console, from_stdin=from_stdin)
@@ -99,6 +107,23 @@ def run(namespace: argparse.Namespace, preferences: Preferences, console: Consol
             verbose=namespace.verbose,
             constraint=constraint,
             manifest=namespace.manifest,
+        ),
+        console,
+    )
+
+
+def _verify(namespace: argparse.Namespace, preferences: Preferences, console: Console) -> int:
+    if namespace.file is None or namespace.file == Path(_STDIN):
+        raise UsageError("--verify-spec needs a file of prompts.", hint="-f FILE names it: a prompt a line, or .jsonl.")
+    from app.verify_speculation import VerifyRequest, run
+
+    return run(
+        VerifyRequest(
+            preferences=preferences,
+            file=namespace.file,
+            raw=namespace.raw,
+            as_json=namespace.json,
+            verbose=namespace.verbose,
         ),
         console,
     )

@@ -19,7 +19,8 @@ class ChatOptions:
     """Everything `tandem chat` was asked for.
 
     `model` is a catalog name, a path or `owner/repo[:quant]`; `models_folder` is where models are kept (None: the
-    default folder). `history_path` is the SQLite file of the conversations (None: the user's data folder).
+    default folder). `draft_model` names the model that guesses for it (None: the catalog's, if it is on the disk).
+    `history_path` is the SQLite file of the conversations (None: the user's data folder).
     """
 
     model: str
@@ -27,6 +28,7 @@ class ChatOptions:
     generate: GenerateOptions
     models_folder: Path | None = None
     offline: bool = False
+    draft_model: str | None = None
     system: str | None = None
     history_path: Path | None = None
     continue_last: bool = False

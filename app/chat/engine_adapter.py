@@ -29,6 +29,7 @@ from app.chat.engine_port import (
     ReplyStream,
     Role,
 )
+from app.drafts import add_draft
 from app.errors import report_of
 from app.loading import stage_title
 
@@ -46,13 +47,14 @@ _END_REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """Which model, from where, loaded and asked how."""
+    """Which model, from where, loaded and asked how.  draft_model: the name of one that guesses for it."""
 
     model: str
     folder: Path
     offline: bool
     engine: EngineOptions
     generate: GenerateOptions
+    draft_model: str | None = None
 
 
 def loader_of(choice: ModelChoice) -> EngineLoader:
@@ -84,10 +86,17 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
     path = resolve_model(
         choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
     )
+
+    def resolve_draft(name: str) -> Path:
+        return resolve_model(
+            name, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
+        )
+
+    options = add_draft(choice.engine, choice.draft_model, path, choice.folder, resolve_draft)
     progress(LoadStep(title="Starting the engine"))
     from runtime import Engine
 
-    engine = Engine.load(path, choice.engine, progress=report_stage)
+    engine = Engine.load(path, options, progress=report_stage)
     return RuntimeEngine(engine, choice.generate, choice.model)
 
 

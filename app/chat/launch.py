@@ -24,6 +24,7 @@ def launch(options: ChatOptions) -> int:
         offline=options.offline,
         engine=options.engine,
         generate=options.generate,
+        draft_model=options.draft_model,
     )
     app = ChatApp(
         ChatSetting(

@@ -1,4 +1,4 @@
-"""Sampling with guesses keeps the model's distribution: chi-square over 20,000 draws, against the chain's own numbers."""
+"""Sampling with guesses keeps the model's distribution: chi-square over 20,000 draws, against what the chain gives."""
 
 from __future__ import annotations
 
