@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernels_gpu.arena import Arena
+from kernels_gpu.candidates import CandidateFinder, CandidateRoom, Candidates
 from kernels_gpu.device import Device, Graph, Kernel, Region
 from kernels_gpu.layout import PLANE_ALIGNMENT
 from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes
@@ -33,14 +34,28 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class GpuOptions:
-    """activations: how inputs of products are rounded."""
+    """activations: how inputs of products are rounded.  kept_candidates: how many `best` gives, 0 for none."""
 
     activations: Precision
+    kept_candidates: int = 0
 
 
 def bill(segment: Segment, file: ModelFile, limits: GpuLimits, options: GpuOptions) -> GpuBill:
     """What `bind` will allocate, without allocating it.  Raises UnsupportedError."""
-    return make_bill(make_plan(segment, file.tensors, limits, options.activations), segment, limits)
+    plan = make_plan(segment, file.tensors, limits, options.activations)
+    return _bill(plan, segment, limits, options)
+
+
+def _room(segment: Segment, limits: GpuLimits, options: GpuOptions) -> CandidateRoom | None:
+    if not options.kept_candidates or not segment.gives_logits:
+        return None
+    size = segment.program.vocab_size
+    return CandidateRoom(kept=options.kept_candidates, max_rows=limits.max_outputs, vocab_size=size)
+
+
+def _bill(plan: Plan, segment: Segment, limits: GpuLimits, options: GpuOptions) -> GpuBill:
+    made, room = make_bill(plan, segment, limits), _room(segment, limits, options)
+    return replace(made, workspace_bytes=made.workspace_bytes + room.size_bytes) if room else made
 
 
 def bind(
@@ -79,7 +94,7 @@ class GpuModel:
         self._met: set[BatchShape] = set()
         try:
             plan = make_plan(segment, file.tensors, limits, options.activations)
-            self.bill = make_bill(plan, segment, limits)
+            self.bill = _bill(plan, segment, limits, options)
             self._build(plan, file, options, progress)
         except BaseException:
             self.close()
@@ -101,6 +116,11 @@ class GpuModel:
             caches={idx: kv.take(self.limits.num_pages * size) for idx, size in self._page_bytes.items()},
             workspace={name: workspace.take(size) for name, size in plan.pieces(self.segment, self.limits).items()},
         )
+        room = _room(self.segment, self.limits, options)
+        self._finder = None
+        if room:
+            taken = {name: workspace.take(size) for name, size in room.pieces().items()}
+            self._finder = CandidateFinder(self.device, room, taken)
         # What no kernel writes, the ends of rows that are no multiple of 32, must not be NaNs.
         self.device.clear(workspace.region, self._stream)
         uploader.upload(file, (lambda done, total: progress("weights", done, total)) if progress else None)
@@ -155,16 +175,19 @@ class GpuModel:
         hidden: np.ndarray | None = None,
         *,
         is_prefill: bool = False,
+        is_downloaded: bool = True,
     ) -> np.ndarray | None:
         """One batch; the result is valid until the next run; None when it was cancelled.
 
         A segment that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
         returns them, float32 [outputs, vocabulary]; another returns the hidden state of every token, [T, width].
+        is_downloaded: False leaves the logits on the card, for `best`; what is returned is then anything.
         is_prefill: the tokens are a prompt's; tensor cores do them, whose sums round otherwise than those of decode.
         """
         count, num_outputs = len(positions), len(outputs)
         if self._is_cancelled():
             return None
+        self.device.use()
         self._upload("positions", positions)
         self._upload("slots", slots)
         self._upload("outputs", outputs)
@@ -182,7 +205,7 @@ class GpuModel:
         if not self._compute(shape):
             return None
         rows = num_outputs if self.segment.gives_logits else count
-        if rows:
+        if rows and is_downloaded:
             self.device.download(self._result[:rows], self._places.workspace[self._result_name], self._stream)
         self._stream.wait()
         return None if self._is_cancelled() else self._result[:rows, : self._result_width]
@@ -233,8 +256,16 @@ class GpuModel:
             shared_bytes=launch.shared_bytes,
         )
 
+    def best(self, rows: int) -> Candidates:
+        """The best candidates of the first `rows` rows of the last run's logits."""
+        assert self._finder is not None, "this model was bound without candidates"
+        self.device.use()
+        logits = self._places.workspace[self._result_name]
+        return self._finder.find(logits, self._result.shape[1], rows, self._stream)
+
     def copy_page(self, source: int, target: int) -> None:
         """Copies one page of every layer."""
+        self.device.use()
         for idx, size in self._page_bytes.items():
             cache = self._places.caches[idx]
             self.device.copy(cache.part(target * size, size), cache.part(source * size, size), self._stream)

@@ -140,10 +140,13 @@ class CupyDevice:
     def __init__(self, cupy: Any, index: int, kernel_folder: Path) -> None:
         self._cupy, self._runtime, self._folder = cupy, cupy.cuda.runtime, kernel_folder
         self._device = cupy.cuda.Device(index)
-        self._device.use()
+        self.use()
         self.name: str = self._runtime.getDeviceProperties(index)["name"].decode()
         self.architecture: str = str(self._device.compute_capability)
         self._allocated: dict[int, int] = {}
+
+    def use(self) -> None:
+        self._device.use()
 
     def memory(self) -> MemoryFacts:
         with _translated(self._cupy, "asking for its memory"):

@@ -111,6 +111,10 @@ class Device(Protocol):
     @property
     def architecture(self) -> str: ...
 
+    def use(self) -> None:
+        """Makes it the calling thread's card; everything else may then be called from that thread."""
+        ...
+
     def memory(self) -> MemoryFacts:
         """What is free now."""
         ...

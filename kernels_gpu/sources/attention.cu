@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(THREADS) attend(
     const float* q, int q_stride, half_bits* cache, const int* positions, const int* slots, const int* page_tables,
     int table_stride, int num_heads, int num_kv_heads, int head_dim, float scale, int window, float* partial,
     int max_spans) {
-    extern __shared__ float dynamic[];
+    extern __shared__ __align__(16) float dynamic[];
     __shared__ float weights[HEADS][SPAN];
     __shared__ float most_of_warp[HEADS][WARPS], sum_of_warp[HEADS][WARPS];
     const int token = blockIdx.z, span = blockIdx.x, thread = threadIdx.x;

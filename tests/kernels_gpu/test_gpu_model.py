@@ -124,6 +124,23 @@ def test_a_prompt_on_tensor_cores(family: Family, format_name: str, tmp_path: Pa
         near(run(bound, IDS[20:22], 20), model.oracle(IDS[:22])[20:])
 
 
+def test_the_best_candidates_are_those_of_the_logits(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        options = GpuOptions(activations="fast", kept_candidates=5)
+        device = EmulatedDevice()
+        bound = bind(whole(model.program), model.file, LIMITS, options, device)
+        taken = device.total_bytes - device.memory().free_bytes
+        expected = bill(whole(model.program), model.file, LIMITS, options)
+        assert taken == expected.weights_bytes + expected.kv_bytes + expected.workspace_bytes
+        logits = run(bound, IDS[:3])
+        positions = np.arange(3, dtype=np.int32)
+        bound.run(IDS[:3], positions, 0 * positions, TABLES, positions, is_downloaded=False)
+        found = bound.best(3)
+        order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
+        np.testing.assert_array_equal(found.ids, order)
+        np.testing.assert_array_equal(found.logits, np.take_along_axis(logits, order, axis=1))
+
+
 def test_two_sequences_share_a_batch(tmp_path: Path) -> None:
     with tiny(tmp_path, "qwen2") as model:
         bound = model.bind(EmulatedDevice())

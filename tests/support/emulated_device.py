@@ -187,6 +187,9 @@ class EmulatedDevice:
     num_allocations: int = 0
     _blocks: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
 
+    def use(self) -> None:
+        pass
+
     def memory(self) -> MemoryFacts:
         used = sum(size for _, size in self._blocks.values())
         return MemoryFacts(free_bytes=self.total_bytes - used, total_bytes=self.total_bytes)
