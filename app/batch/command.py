@@ -20,7 +20,7 @@ from app.drafts import with_draft
 from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
-from app.options import engine_options
+from app.options import engine_options, generate_options
 from app.output import Console
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ Load = Callable[..., LoadedEngine]
 
 def run(request: BatchRequest, console: Console, *, load: Load = load_engine) -> int:
     """Answer every row that has no answer yet; returns the exit status.  load: as load_engine, for tests."""
+    from runtime import describe_chain
+
     preferences = request.defaults.preferences
     if request.out is None:
         console.require_reader()
@@ -84,7 +86,8 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
             for note in engine.notes:
                 console.note(f"note: {note}")
             if request.verbose:
-                console.note(f"{sized.max_sequences} answers at once")
+                chain = describe_chain(generate_options(preferences).sampling)
+                console.note(f"{sized.max_sequences} answers at once; sampler, where a row does not say: {chain}")
             return BatchSession(replace(plan, num_sequences=sized.max_sequences), engine, console).run()
         finally:
             with HeldInterrupt():

@@ -59,6 +59,31 @@ def tandem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tandem:
     return run
 
 
+@pytest.fixture
+def environment(folder: Path) -> dict[str, str]:
+    """Of a `tandem` in a process of its own."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")},
+        "TANDEM_CONFIG": str(folder / "settings.toml"),
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def start(folder: Path, source: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A batch in a process of its own."""
+    given = ["generate", "-m", str(folder / "tiny.gguf"), "-c", "1024", "-t", "1", "--parallel", "3"]
+    command = [sys.executable, "-m", "app", *given, "--jsonl", str(source), "--out", str(out)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_for_rows(process: subprocess.Popen[bytes], out: Path, wanted: int) -> None:
+    """Until that many results are on the disk."""
+    deadline = time.monotonic() + LIMIT_S
+    while not out.exists() or out.read_bytes().count(b"\n") < wanted:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.002)
+
+
 def write_rows(path: Path, rows: Sequence[object]) -> Path:
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), "utf-8")
     return path
@@ -73,6 +98,7 @@ def results(path: Path) -> dict[Any, dict[str, Any]]:
 ROWS: list[dict[str, Any]] = [
     {"id": "warm", "prompt": "fox", "seed": 1, "predict": 20, "temp": 1.4},
     {"id": "raw", "prompt": "the dog", "raw": True, "seed": 2, "predict": 3},
+    {"id": "logprobs", "prompt": "the fox", "seed": 2, "predict": 4, "logprobs": 2, "prompt_logprobs": 1},
     {"id": "cold", "messages": [{"role": "user", "content": "river"}], "temp": 0, "predict": 12, "seed": 0},
     {"id": "chain", "prompt": "fox", "seed": 3, "predict": 15, "samplers": "temperature;top_k", "dry_multiplier": 0.8},
     {"id": "mirostat", "prompt": "dog", "seed": 3, "predict": 15, "mirostat": 2},
@@ -85,15 +111,16 @@ ROWS: list[dict[str, Any]] = [
 def test_a_row_gets_what_it_gets_alone(tandem: Tandem, tmp_path: Path) -> None:
     together = tandem("--jsonl", write_rows(tmp_path / "in", ROWS), "--out", tmp_path / "out", "--parallel", 5)
     assert (together.status, together.stdout) == (0, "")
-    assert "8 of 8 rows answered" in together.stderr and "tokens/s" in together.stderr
+    assert "9 of 9 rows answered" in together.stderr and "tokens/s" in together.stderr
     found = results(tmp_path / "out")
     assert {key: found[key]["finish_reason"] for key in ("warm", "schema")} == {"warm": "length", "schema": "stop"}
     for number, row in enumerate(ROWS):
         alone = tmp_path / f"out {number}"
         assert tandem("--jsonl", write_rows(tmp_path / "one", [row]), "--out", alone, "--parallel", 1).status == 0
         single = results(alone)[row["id"]]
-        for key in ("ids", "text", "seed", "finish_reason"):
-            assert single[key] == found[row["id"]][key]
+        for key in ("ids", "text", "seed", "finish_reason", "logprobs", "prompt_logprobs"):
+            assert single.get(key) == found[row["id"]].get(key)
+    assert len(found["logprobs"]["logprobs"]) == 4 and len(found["logprobs"]["logprobs"][0]) == 2
     assert json.loads(found["schema"]["text"]) in ("yes", 1, None)
     assert not any(text in found["banned"]["text"] for text in ("a", "th"))
 
@@ -223,38 +250,37 @@ def test_the_chain_in_force_is_told(tandem: Tandem) -> None:
     assert "sampler: temperature 0.8, min_p 0.2, draw\n" in done.stderr
 
 
-def test_killed_and_started_again_it_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupt_keeps_what_is_done(folder: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    source = write_rows(tmp_path / "in", [{"id": number, "prompt": "a", "regex": "[01]{700}"} for number in range(200)])
+    out = tmp_path / "out"
+    process = start(folder, source, out, environment)
+    wait_for_rows(process, out, 2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert b"The same command goes on from here." in stderr and b"Traceback" not in stderr
+    assert 2 <= len(results(out)) < 200 and out.read_bytes().endswith(b"\n")
+
+
+def test_killed_and_started_again_it_goes_on(
+    tandem: Tandem, folder: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
     rows = [{"id": number, "prompt": f"fox {number}", "predict": 60, "seed": number} for number in range(40)]
     source = write_rows(tmp_path / "in.jsonl", rows)
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")},
-        "TANDEM_CONFIG": str(folder / "settings.toml"),
-        "PYTHONPATH": str(ROOT),
-    }
     out = tmp_path / "out.jsonl"
-
-    def command(target: Path) -> list[str]:
-        given = ["generate", "-m", str(folder / "tiny.gguf"), "-c", "256", "-t", "1", "--parallel", "3"]
-        return [sys.executable, "-m", "app", *given, "--jsonl", str(source), "--out", str(target)]
-
-    for wanted in (3, 12):
-        process = subprocess.Popen(command(out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + LIMIT_S
-        while not out.exists() or out.read_bytes().count(b"\n") < wanted:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=LIMIT_S)
+    process = start(folder, source, out, environment)
+    wait_for_rows(process, out, 5)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=LIMIT_S)
     before = out.read_bytes()
     num_before = before.count(b"\n")
-    assert 12 <= num_before < 40
+    assert 5 <= num_before < 40
     out.write_bytes(before + b'{"id": 39, "text": "half a rec')
-    done = subprocess.run(command(out), env=environment, capture_output=True, timeout=LIMIT_S, check=False)
-    assert (done.returncode, done.stdout) == (0, b"")
-    assert f"{40 - num_before} of 40 rows answered, {num_before} were there already".encode() in done.stderr
+    process = start(folder, source, out, environment)
+    stdout, stderr = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, stdout) == (0, b"")
+    assert f"{40 - num_before} of 40 rows answered, {num_before} were there already".encode() in stderr
     assert out.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
-    again = command(tmp_path / "whole")
-    whole = subprocess.run(again, env=environment, capture_output=True, timeout=LIMIT_S, check=True)
-    assert b"40 of 40 rows answered" in whole.stderr
+    assert tandem("--jsonl", source, "--out", tmp_path / "whole", "--parallel", 2).status == 0
     found, expected = results(out), results(tmp_path / "whole")
     assert {key: value["ids"] for key, value in found.items()} == {key: value["ids"] for key, value in expected.items()}
