@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 MAGIC = b"TANDEM-KERNEL-1\n"
+EXIT_UNWRITABLE = 73  # os.EX_CANTCREAT; the last line of stderr is the system's reason
 
 
 def seal(code: bytes) -> bytes:
@@ -64,16 +65,25 @@ def emit_object(text: str, mangled: str, name: str, vector_bits: int) -> bytes:
 def write_sealed(folder: Path, name: str, code: bytes) -> None:
     """Puts the file in place whole, or not at all."""
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=name, suffix=".partial")
-    with os.fdopen(handle, "wb") as file:
-        file.write(seal(code))
-    os.replace(temporary, folder / f"{name}.o")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(seal(code))
+        os.replace(temporary, folder / f"{name}.o")
+    except OSError:
+        os.unlink(temporary)
+        raise
 
 
 def main(arguments: list[str]) -> int:
     """Compiles the kernels named on the command line into the folder."""
     folder, names = Path(arguments[0]), arguments[1:]
     for name in names:
-        write_sealed(folder, name, compile_kernel(name))
+        code = compile_kernel(name)
+        try:
+            write_sealed(folder, name, code)
+        except OSError as error:
+            print(error.strerror or error, file=sys.stderr)
+            return EXIT_UNWRITABLE
         print(name, flush=True)
     return 0
 

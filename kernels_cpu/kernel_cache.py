@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from kernels_cpu.compiler import unseal
+from kernels_cpu.compiler import EXIT_UNWRITABLE, unseal
 from kernels_cpu.isa import TARGET_VARIABLE, Isa
 
 Progress = Callable[[int, int], None]
@@ -32,6 +32,10 @@ _LINKED: list[object] = []  # machine code stays for the life of the process: a 
 
 class KernelError(RuntimeError):
     """A kernel could not be compiled or loaded."""
+
+
+class UnwritableError(KernelError):
+    """A compiled kernel could not be written; the message is the system's reason."""
 
 
 def fingerprint(isa: Isa) -> str:
@@ -107,8 +111,7 @@ class KernelCache:
         codes = {name: self._read(name) for name in wanted}
         missing = [name for name, code in codes.items() if code is None]
         if missing:
-            self._compile(missing, progress)
-            codes.update({name: self._read(name) for name in missing})
+            codes |= self._compile_and_read(missing, progress)
         elif wanted:
             self._say_used()
         self._link({name: code for name, code in codes.items() if code is not None})
@@ -118,6 +121,21 @@ class KernelCache:
                 f"compiled kernels are missing from {self.folder}: {', '.join(lost)}; remove that folder and try again"
             )
         return {name: self._addresses[name] for name in names}
+
+    def _compile_and_read(self, names: Sequence[str], progress: Progress | None) -> dict[str, bytes | None]:
+        """The code of kernels that are missing; what the folder can't take goes on elsewhere, for this run alone."""
+        self._prepare_folder()
+        codes: dict[str, bytes | None] = {}
+        try:
+            self._compile(names, progress)
+        except UnwritableError as error:
+            if self._temporary is not None:
+                raise
+            codes = {name: self._read(name) for name in names}
+            names = [name for name, code in codes.items() if code is None]
+            self._go_elsewhere(str(error))
+            self._compile(names, progress)
+        return codes | {name: self._read(name) for name in names}
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -137,17 +155,19 @@ class KernelCache:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            self.warnings.append(
-                f"compiled kernels cannot be kept in {self.root} ({error.strerror}): "
-                "they will be compiled again at the next start"
-            )
-            self._temporary = tempfile.TemporaryDirectory(prefix="tandem-kernels-")
-            self.folder = Path(self._temporary.name)
+            self._go_elsewhere(error.strerror)
             return
         try:
             self._remove_stale()
         except OSError:
             pass  # they are another user's, or another process removes them just now
+
+    def _go_elsewhere(self, reason: str | None) -> None:
+        self.warnings.append(
+            f"compiled kernels cannot be kept in {self.root} ({reason}): they will be compiled again at the next start"
+        )
+        self._temporary = tempfile.TemporaryDirectory(prefix="tandem-kernels-")
+        self.folder = Path(self._temporary.name)
 
     def _remove_stale(self) -> None:
         """Removes kernels of versions that nobody used for two months; what else lies beside them is left alone."""
@@ -161,7 +181,6 @@ class KernelCache:
                     old.rmdir()
 
     def _compile(self, names: Sequence[str], progress: Progress | None) -> None:
-        self._prepare_folder()
         processes: list[subprocess.Popen[str]] = []
         done = 0
         try:
@@ -180,6 +199,8 @@ class KernelCache:
                 problem = process.stderr.read().strip()
                 if process.wait() != 0:
                     last = problem.splitlines()[-1] if problem else f"exit status {process.returncode}"
+                    if process.returncode == EXIT_UNWRITABLE:
+                        raise UnwritableError(last)
                     raise KernelError(f"compiling the kernels for {self.isa.name} failed: {last}")
         finally:
             for process in processes:

@@ -112,6 +112,20 @@ def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, where: s
     assert not temporary.exists() and (tmp_path / "file").read_text() == "in the way"
 
 
+def test_a_folder_that_fills_up_is_one_warning(folder: Path) -> None:
+    """As on a full disk: the folder takes files, but not this one, in whose place something else stands."""
+    cache = KernelCache(folder, ISA)
+    there = cache.folder
+    (there / f"{NAME}.o").unlink()
+    (there / f"{NAME}.o").mkdir()
+    found = cache.load([NAME, "pack-F16"])
+    assert select_works(found[NAME]) and found["pack-F16"]
+    assert len(cache.warnings) == 1 and "(Is a directory): they will be compiled again" in cache.warnings[0]
+    assert cache.folder != there and [path.name for path in cache.folder.iterdir()] == [f"{NAME}.o"]
+    assert sorted(path.name for path in there.iterdir()) == ["pack-F16.o", f"{NAME}.o"]
+    cache.close()
+
+
 def test_a_kernel_that_cannot_be_compiled_is_one_sentence(folder: Path) -> None:
     with pytest.raises(KernelError) as caught:
         compiled(folder, ["row-select", "row-unheard"])
