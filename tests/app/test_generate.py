@@ -51,6 +51,7 @@ class PlaybackEngine:
     prompts: list[Any] = field(default_factory=list)
     loads: list[tuple[Path, EngineOptions]] = field(default_factory=list)
     generate_options: list[GenerateOptions] = field(default_factory=list)
+    description: Any = None
     is_closed: bool = False
     was_cancelled: bool = False
 
