@@ -33,7 +33,9 @@ PAGE_SIZE = 64  # positions, as in attention.cu
 SPAN = 128
 PARTIAL_HEADER = 4  # floats
 MAX_HEAD_DIM = 256
-STEP_TOKENS = 8  # tokens of one launch of a product or of attention
+STEP_TOKENS = 8  # tokens of one launch of a product, and at least of one of attention
+MAX_ATTENTION_TOKENS = 64
+PARTIAL_BYTES = 32 << 20  # of partial results, where they need not be more
 
 
 class UnsupportedError(ValueError):
@@ -156,14 +158,21 @@ class Plan:
         sizes["page_tables"] = 4 * limits.table_row * limits.max_sequences
         for idx, rope in enumerate(self.ropes):
             sizes[f"rope {idx}"] = 4 * rope.dimensions * limits.context_size
-        cells = [op.num_heads * (op.cache.head_dim + PARTIAL_HEADER) for op in attends(segment)]
-        sizes["partial"] = 4 * STEP_TOKENS * limits.max_spans * max(cells, default=1)
+        sizes["partial"] = attention_tokens(segment, limits) * partial_bytes(segment, limits)
         return sizes
 
 
-def attends(segment: Segment) -> list[Attend]:
-    """The attention operations of a segment."""
-    return [operation for operation in segment.operations if isinstance(operation, Attend)]
+def partial_bytes(segment: Segment, limits: GpuLimits) -> int:
+    """Bytes of the partial results of one token, in the layer that has most."""
+    attends = [operation for operation in segment.operations if isinstance(operation, Attend)]
+    cells = [operation.num_heads * (operation.cache.head_dim + PARTIAL_HEADER) for operation in attends]
+    return 4 * limits.max_spans * max(cells, default=1)
+
+
+def attention_tokens(segment: Segment, limits: GpuLimits) -> int:
+    """Tokens of one launch of attention: as many as the room for partial results allows."""
+    fitting = PARTIAL_BYTES // partial_bytes(segment, limits)
+    return max(STEP_TOKENS, min(fitting, MAX_ATTENTION_TOKENS, limits.max_batch_tokens))
 
 
 def up_buffer(operation: GatedProject) -> Buffer:

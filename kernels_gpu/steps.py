@@ -21,6 +21,7 @@ from kernels_gpu.plan import (
     Matrix,
     Plan,
     TensorLike,
+    attention_tokens,
     shares_format,
     up_buffer,
 )
@@ -129,10 +130,10 @@ def _launch(
     )
 
 
-def _tiles(count: int) -> Iterator[tuple[int, int]]:
+def _tiles(count: int, most: int = STEP_TOKENS) -> Iterator[tuple[int, int]]:
     """First token and number of tokens of each launch."""
-    for first in range(0, count, STEP_TOKENS):
-        yield first, min(STEP_TOKENS, count - first)
+    for first in range(0, count, most):
+        yield first, min(most, count - first)
 
 
 class StepMaker:
@@ -330,7 +331,7 @@ class StepMaker:
         cache, max_spans = operation.cache, self.limits.max_spans
         partial = self.places.workspace["partial"]
         batches = -(-operation.num_heads // cache.num_kv_heads // HEADS_OF_BLOCK)
-        for first, count in _tiles(shape.num_tokens):
+        for first, count in _tiles(shape.num_tokens, attention_tokens(self.segment, self.limits)):
             positions = self._batch("positions", first)
             yield _launch(
                 ATTENTION_MODULE, "attend", (shape.spans, cache.num_kv_heads * batches, count), ATTENTION_THREADS,

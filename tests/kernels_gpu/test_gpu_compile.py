@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,7 @@ def units() -> list[Unit]:
 def log_of(unit: Unit) -> str:
     """What ptxas says of a unit: kept in the system's temporary folder by the cubin's own key."""
     key = key_of(unit, nvrtc.load_nvrtc().version)
-    path = Path(tempfile.gettempdir()) / "tandem-nvrtc-logs" / f"{key}.txt"
+    path = Path(tempfile.gettempdir()) / f"tandem-nvrtc-logs-{os.getuid()}" / f"{key}.txt"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         compiled = compile_unit(unit)

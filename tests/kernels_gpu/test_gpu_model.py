@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from tiny_models import write_tiny_model
 
 from kernels_gpu.binding import GpuModel, GpuOptions, bill, bind
 from kernels_gpu.device import GpuLostError, GpuMemoryError
-from kernels_gpu.plan import GpuLimits, UnsupportedError
+from kernels_gpu.plan import GpuLimits, UnsupportedError, attention_tokens
 from kernels_gpu.precision import Precision
 from models.description import load_description
 from models.gguf_file import ModelFile, open_model_file
@@ -239,3 +239,12 @@ def test_an_odd_width_is_refused(tmp_path: Path) -> None:
         segment = whole(load_description(file).program)
         with pytest.raises(UnsupportedError, match=r"token_embd\.weight has 48 columns"):
             bill(segment, file, LIMITS, GpuOptions(activations="fast"))
+
+
+def test_the_room_for_partial_results_is_bounded(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        segment = whole(model.program)
+        narrow, wide = (replace(LIMITS, context_size=size, max_batch_tokens=512) for size in (1 << 10, 1 << 23))
+        assert attention_tokens(segment, narrow) == 64
+        assert attention_tokens(segment, wide) == 8
+        assert attention_tokens(segment, replace(narrow, max_batch_tokens=16)) == 16

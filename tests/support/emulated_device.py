@@ -73,7 +73,7 @@ def _exact_memory(size_bytes: int) -> np.ndarray:
 @lru_cache
 def _library(source: Path, defines: tuple[str, ...], extra_flags: tuple[str, ...]) -> ctypes.CDLL:
     """A .cu file as a loaded library."""
-    folder = Path(tempfile.gettempdir()) / "tandem-cuda-emulator"
+    folder = Path(tempfile.gettempdir()) / f"tandem-cuda-emulator-{os.getuid()}"
     include = _HERE / "include"
     runtime_text = [path.read_text("utf-8") for path in (_HERE / "runtime.cpp", *sorted(include.iterdir()))]
     runtime = folder / f"{_digest(runtime_text, _FLAGS)}.o"
