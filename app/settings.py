@@ -69,7 +69,7 @@ def _read_file(path: Path, *, is_required: bool) -> Mapping[str, object]:
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if not is_required:
             return {}
         raise SettingsError(f"{path} (from {CONFIG_VARIABLE}) does not exist.") from error

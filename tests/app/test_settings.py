@@ -120,3 +120,7 @@ def test_a_file_that_was_named_must_exist_and_the_usual_one_need_not(
     assert load_settings({}).preferences == Preferences()
     assert settings_path({}).name == "settings.toml"
     assert tmp_path in settings_path({}).parents
+    (tmp_path / "file").write_text("in the way, as /dev/null is where it is the home of a service")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    assert load_settings({}).preferences == Preferences()
