@@ -234,6 +234,6 @@ def _unknown(text: str) -> DownloadError:
     near = difflib.get_close_matches(text.lower(), CATALOG, NUM_SUGGESTIONS, cutoff=0.5)
     meant = f"did you mean {', '.join(near)}? " if near else ""
     return DownloadError(
-        f"{text} is no catalog name, and no file of that name exists: {meant}`tandem models list` shows the catalog; "
+        f"'{text}' is no catalog name, and no file of that name exists: {meant}`tandem models list` shows the catalog; "
         "a path to a GGUF file or owner/repo[:quant] works too."
     )

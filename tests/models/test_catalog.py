@@ -127,6 +127,8 @@ def test_paths_in_any_script_are_found(tmp_path: Path, folder_name: str) -> None
     [
         ("smolm2-135m", "did you mean smollm2-135m"),
         ("zzzz", "`tandem models list` shows the catalog"),
+        ("there", "'there' is no catalog name"),
+        ("", "'' is no catalog name"),
         ("missing.gguf", "There is no file missing.gguf"),
         ("./missing", "There is no file ./missing"),
         ("a/b/c", "There is no file a/b/c"),
