@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from runtime.speculation.acceptance import Acceptance
 from runtime.speculation.pass_costs import PassCosts
 
-LOSS_TOKENS = 2.0
+LOSS_TOKENS = 1.5
 CREDIT_TOKENS = 4.0
 FIRST_PAUSE_TOKENS = 256
 LONGEST_PAUSE_TOKENS = 4096
 # So many drafts are judged before what they promise is compared with what they cost.
-TRIAL_ROUNDS = 4
+TRIAL_ROUNDS = 3
 # So many times in a row it may promise a loss.
 PATIENCE_ROUNDS = 8
 _FADING = 0.9  # of the tokens and times that rates are made of, with each round

@@ -56,7 +56,7 @@ def test_draws_with_guesses_follow_the_models_distribution(temperature: float, m
     sampling = SamplingOptions(temperature=temperature, top_k=16, top_p=0.92, min_p=0.01, seed=11)
     expected, guessed = chances(MODEL_ROW, sampling), chances(DRAFT_ROW, sampling)
     with Pair(
-        target=Steady, draft=SteadyDraft, draft_max=3, draft_min=3, context_size=NUM_DRAWS + 64, max_batch_tokens=64
+        target=Steady, draft=SteadyDraft, draft_max=2, draft_min=2, context_size=NUM_DRAWS + 64, max_batch_tokens=64
     ) as pair:
         result = pair.ask([1], max_tokens=NUM_DRAWS, sampling=sampling).result
     counts = np.bincount(result.ids, minlength=NUM_TOKENS)
