@@ -7,6 +7,7 @@ Owns the kinds, their compiling, and the place of a fault in what was asked for.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -37,6 +38,9 @@ _NAMES = {
 # Between two parts of a JSON text: nothing, one blank, or a line end with an indentation.  Without a limit, a model may
 # write blanks until its answer is full.
 _BLANKS = r"\x20|\n(\x20{0,40}|\t{0,10})"
+# Without \u, every text has one spelling, so that a key can't be a second spelling of another one.
+_ESCAPES = '"\\bfnrt'
+_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _MAX_CACHED = 64
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
@@ -78,6 +82,8 @@ class ConstraintCompiler:
             matcher = self._compiled.pop(constraint, None)
             if matcher is None:
                 matcher = compile_constraint(constraint, self._tokenizer)
+                if not _can_begin(matcher):
+                    raise _refused(constraint.kind, "no text of this model's tokens is allowed by it", "")
             self._compiled[constraint] = matcher
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
@@ -119,6 +125,13 @@ def _matcher(kind: ConstraintKind, grammar: str, tokenizer: LLTokenizer) -> LLMa
     return matcher
 
 
+def _can_begin(matcher: LLMatcher) -> bool:
+    """Whether a first token, or an empty text, is allowed."""
+    trial = matcher.deep_copy()
+    mask = trial.compute_bitmask()
+    return not trial.is_error() and any(mask)
+
+
 def _make_tokenizer(texts: TokenTexts, encode: Callable[[bytes], list[int]]) -> LLTokenizer:
     """The vocabulary as llguidance wants it: control tokens marked, and one token more that stands for the end."""
     from llguidance import LLTokenizer, TokenizerWrapper
@@ -147,8 +160,11 @@ def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
         raise _refused("json_schema", f"it is no JSON: {fault}", place) from error
     if not isinstance(schema, dict):
         raise _refused("json_schema", f"it is {_short(schema)}; expected an object", "")
-    if (way := _large_number(schema)) is not None:
-        raise _refused("json_schema", "a whole number has more than 53 bits", _pointer(way))
+    if (found := _unwritable(schema)) is not None:
+        raise _refused("json_schema", found[1], _pointer(found[0]))
+    if (way := _counted_keys(schema)) is not None:
+        fault = "minProperties counts keys that are not named, and a key that is written twice counts once"
+        raise _refused("json_schema", fault, _pointer(way))
     matcher = _schema_matcher(schema, tokenizer)
     if not matcher.is_error():
         return matcher
@@ -176,6 +192,7 @@ def _schema_matcher(schema: dict[str, Any], tokenizer: LLTokenizer) -> LLMatcher
             "coerce_one_of": False,
             "item_separator": ",",
             "key_separator": ":",
+            "json_allowed_escapes": _ESCAPES,
         },
     )
     return LLMatcher(tokenizer, grammar, log_level=0)
@@ -202,14 +219,30 @@ def _parts(schema: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
             yield [key], value
 
 
-def _large_number(value: object) -> list[str] | None:
-    """The way to a number that llguidance would round."""
+def _unwritable(value: object) -> tuple[list[str], str] | None:
+    """(way, fault) of a number that would be rounded, or of a text that can't be spelt without \\u."""
     if isinstance(value, int):
-        return [] if abs(value) > 2**53 else None
+        return ([], "a whole number has more than 53 bits") if abs(value) > 2**53 else None
+    if isinstance(value, str):
+        return ([], "a text holds a control character") if _CONTROLS.search(value) else None
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in items:
-        if (way := _large_number(part)) is not None:
-            return [str(key), *way]
+        if (found := _unwritable(key) if isinstance(key, str) else None) is not None:
+            return found
+        if (found := _unwritable(part)) is not None:
+            return [str(key), *found[0]], found[1]
+    return None
+
+
+def _counted_keys(schema: dict[str, Any]) -> list[str] | None:
+    """The way to an object that must have more keys than are required, of which some may be any."""
+    least, required = schema.get("minProperties", 0), schema.get("required", [])
+    is_open = schema.get("additionalProperties") is not False or "patternProperties" in schema
+    if isinstance(least, int) and isinstance(required, list) and least > len(required) and is_open:
+        return []
+    for way, part in _parts(schema):
+        if isinstance(part, dict) and (rest := _counted_keys(part)) is not None:
+            return [*way, *rest]
     return None
 
 

@@ -34,7 +34,8 @@ class GrammarMask:
         self._follow(history)
         packed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         if self._matcher.is_error():
-            raise ConstraintError(f"The answer can't be held to its grammar any more: {self._matcher.get_error()}")
+            fault = self._matcher.get_error().partition("\n")[0]
+            raise ConstraintError(f"The answer can't be held to its schema or grammar any more: {fault}")
         allowed = np.unpackbits(packed, count=self._num_tokens + 1, bitorder="little").view(np.bool_)
         ends = row[self._end_ids]
         row[~allowed[: self._num_tokens]] = -np.inf

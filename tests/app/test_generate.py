@@ -266,7 +266,7 @@ def test_a_missing_prompt_file_is_one_sentence(generate: Generate, tmp_path: Pat
         (["-p", "a", "--top-k", "-1"], "--top-k"),
         (["-p", "a", "-c", "0"], "--ctx-size"),
         (["-p", "a", "-n", "-2"], "--predict"),
-        (["-p", "a", "-ctk", "q8_0"], "--cache-type-k"),
+        (["-p", "a", "-ctk", "q2_0"], "--cache-type-k"),
         (["-p", "a", "--isa", "sse"], "--isa"),
         (["-p", "a", "--stop", ""], "--stop"),
         (["-p", "a", "--json", "--logprobs", "-1"], "--logprobs"),

@@ -48,6 +48,13 @@ def answer(engine: Engine, options: GenerateOptions) -> Completion:
     return engine.generate("x", options).result
 
 
+def texts(max_size: int) -> st.SearchStrategy[str]:
+    """Without the control characters that JSON has no short spelling for."""
+    return st.text(
+        alphabet=st.characters(exclude_categories=["Cs"], min_codepoint=32) | st.sampled_from("\n\t"), max_size=max_size
+    )
+
+
 names = st.sampled_from(["a", "name", "ключ", 'q"t', "x y", "a/b"])
 leaves = st.one_of(
     st.builds(
@@ -76,12 +83,12 @@ leaves = st.one_of(
     st.builds(
         lambda values: {"enum": values},
         st.lists(
-            st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5)),
+            st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), texts(5)),
             min_size=1,
             max_size=4,
         ),
     ),
-    st.builds(lambda text: {"const": text}, st.text(max_size=6)),
+    st.builds(lambda text: {"const": text}, texts(6)),
 )
 
 
@@ -115,6 +122,51 @@ def test_what_ends_parses_and_validates(engine: Engine, schema: dict[str, Any], 
     result = answer(engine, held("json_schema", json.dumps(schema), seed=seed))
     assert result.finish_reason == "stop"
     jsonschema.validate(json.loads(result.text), schema, cls=jsonschema.Draft202012Validator)
+
+
+OPEN_OBJECTS = [
+    {
+        "properties": {"a/b": {"enum": [1]}, "é": {"enum": [2]}, "n\n": {"enum": [3]}},
+        "additionalProperties": {"enum": [""]},
+    },
+    {"patternProperties": {"^x": {"enum": [1]}, "^y": {"enum": [None]}}, "additionalProperties": False},
+    {"properties": {"a": {}, "b": {"enum": [1]}}, "additionalProperties": False, "minProperties": 1},
+    {"required": ["z"], "properties": {"z": {"enum": [1]}}, "maxProperties": 2, "minProperties": 1},
+]
+
+
+@pytest.mark.parametrize("schema", OPEN_OBJECTS)
+def test_objects_with_keys_of_the_models_own_validate(engine: Engine, schema: dict[str, Any]) -> None:
+    schema = {"type": "object", **schema}
+    num_ended = 0
+    for seed in range(25):
+        result = answer(engine, held("json_schema", json.dumps(schema), seed=seed, max_tokens=200))
+        if result.finish_reason == "stop":
+            num_ended += 1
+            jsonschema.validate(json.loads(result.text), schema, cls=jsonschema.Draft202012Validator)
+    assert num_ended > 5
+
+
+LETTERS = TokenTexts(lambda token_id: bytes([token_id]), num_tokens=256)
+
+
+def test_a_key_has_one_spelling() -> None:
+    compiler = ConstraintCompiler(LETTERS, list)
+    schema = {"type": "object", "properties": {"a/b": {"type": "integer"}}, "additionalProperties": {"type": "string"}}
+    constraint = OutputConstraint(kind="json_schema", text=json.dumps(schema))
+
+    def is_allowed(text: str) -> bool:
+        mask = compiler.mask(constraint, num_prompt=0, end_ids=frozenset())
+        row = np.zeros(256, dtype=np.float32)
+        try:
+            mask.apply(row, list(text.encode()))
+        except ConstraintError:
+            return False
+        return True
+
+    assert is_allowed('{"a/b":1') and is_allowed('{"c":"x"') and is_allowed('{"c\\n":"x"')
+    for key in ("a/b", "a\\/b", "\\u0061/b", "a\\u002fb", "a\\u002Fb"):
+        assert not is_allowed(f'{{"{key}":"x"'), key
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -216,6 +268,9 @@ def test_guessing_ahead_changes_nothing(
         ("json_schema", '{"$ref": "#/$defs/q", "$defs": {"q": {"pattern": "(?=a)b"}}}', "#/$defs/q", "look-around"),
         ("json_schema", '{"properties": {"x": {"$ref": "#/$defs/none"}}}', "#/properties/x", "none"),
         ("json_schema", '{"type": "integer", "minimum": 5, "maximum": 4}', "#", "minimum"),
+        ("json_schema", '{"items": {"type": "object", "minProperties": 1}}', "#/items", "minProperties"),
+        ("json_schema", '{"properties": {"x": {"const": "\\u000b"}}}', "#/properties/x/const", "control character"),
+        ("json_schema", '{"type": "string", "pattern": "^\\\\x00$"}', "", "no text"),
         ("json_schema", '{"enum": [1, 9223372036854775808]}', "#/enum/1", "53 bits"),
         ("json_schema", '{"not": {}, "x-guidance": {"lenient": true}}', "#", "not"),
         ("regex", "ab[cd", "character 3", "unclosed character class"),
