@@ -235,9 +235,11 @@ class GpuModel:
             while len(self._graphs) >= MAX_GRAPHS:
                 self._graphs.popitem(last=False)
             self._stream.begin_capture()
-            for launch in self._launches(shape):
-                self._queue(launch)
-            graph = self._stream.end_capture()
+            try:
+                for launch in self._launches(shape):
+                    self._queue(launch)
+            finally:
+                graph = self._stream.end_capture()  # also after a failure: a stream that records can't be waited for
         self._graphs[shape] = graph
         graph.launch(self._stream)
         return True

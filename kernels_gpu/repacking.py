@@ -66,7 +66,22 @@ def _low_planes(planes: PlaneFormat, block_format: BlockFormat, blocks: Bytes) -
     if planes.low_bits == 8:
         codes = field_codes(blocks, block_format.field("values"))
         return [np.ascontiguousarray(codes[:, half : half + 16]).reshape(-1) for half in (0, 16)]
-    return [_pack(field_codes(blocks, block_format.field("low_bits")), planes.low_bits)]
+    field = block_format.field("low_bits")
+    if planes.low_bits == 4:
+        return [_regrouped_nibbles(blocks, field)]
+    return [_pack(field_codes(blocks, field), planes.low_bits)]
+
+
+def _regrouped_nibbles(blocks: Bytes, field: Field) -> Bytes:
+    """4-bit codes: runs of 16, 32 or 64 bytes, whose low nibbles come before the high ones, as units of 16 bytes."""
+    values = blocks[..., field.offset_bytes : field.offset_bytes + field.size_bytes]
+    if field.run_bytes == UNIT // 2:
+        return np.ascontiguousarray(values).reshape(-1)
+    halves = values.reshape(-1, field.run_bytes // UNIT, 2, UNIT // 2)  # runs, units of each half, halves of a unit
+    first, last = halves[:, :, 0], halves[:, :, 1]
+    low = (first & np.uint8(15)) | (last << np.uint8(4))
+    high = (first >> np.uint8(4)) | (last & np.uint8(0xF0))
+    return np.stack([low, high], axis=1).reshape(-1)
 
 
 def _pack(codes: Bytes, bits: int) -> Bytes:

@@ -248,3 +248,20 @@ def test_the_room_for_partial_results_is_bounded(tmp_path: Path) -> None:
         assert attention_tokens(segment, narrow) == 64
         assert attention_tokens(segment, wide) == 8
         assert attention_tokens(segment, replace(narrow, max_batch_tokens=16)) == 16
+
+
+def test_a_failure_while_recording_leaves_the_stream_usable(tmp_path: Path) -> None:
+    with tiny(tmp_path) as model:
+        device = EmulatedDevice()
+        bound = model.bind(device)
+        expected = run(bound, IDS[:1])
+        launch = device.launch
+
+        def fail(*_: object, **__: object) -> None:
+            raise GpuLostError("The card stopped answering.")
+
+        device.launch = fail  # type: ignore[method-assign]
+        with pytest.raises(GpuLostError):
+            run(bound, IDS[:1])
+        device.launch = launch  # type: ignore[method-assign]
+        np.testing.assert_array_equal(run(bound, IDS[:1]), expected)

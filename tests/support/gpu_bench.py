@@ -32,6 +32,7 @@ class Bench:
         """A copy on the card, in an allocation of its own so that overruns are noticed."""
         region = self.device.allocate(max(array.nbytes, 1), "a test")
         self.device.upload(region, np.ascontiguousarray(array), self.stream)
+        self.stream.wait()
         return region
 
     def empty(self, size_bytes: int) -> Region:
@@ -43,6 +44,7 @@ class Bench:
         self.stream.wait()
         out = np.empty(shape, dtype)
         self.device.download(out, region, self.stream)
+        self.stream.wait()
         return out
 
     def run(
