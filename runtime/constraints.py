@@ -7,15 +7,15 @@ Owns the kinds, their compiling, and the place of a fault in what was asked for.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from runtime.errors import ConstraintError, OptionError
 from runtime.grammar_mask import GrammarMask
+from runtime.schema_faults import own_fault, place_of_fault
 from runtime.token_texts import TokenTexts
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ _NAMES = {
 _BLANKS = r"\x20|\n(\x20{0,40}|\t{0,10})"
 # Without \u, every text has one spelling, so that a key can't be a second spelling of another one.
 _ESCAPES = '"\\bfnrt'
-_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _MAX_CACHED = 64
-_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames")
 _SHARED = ("$defs", "definitions", "$schema")
 
 
@@ -160,11 +156,8 @@ def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
         raise _refused("json_schema", f"it is no JSON: {fault}", place) from error
     if not isinstance(schema, dict):
         raise _refused("json_schema", f"it is {_short(schema)}; expected an object", "")
-    if (found := _unwritable(schema)) is not None:
-        raise _refused("json_schema", found[1], _pointer(found[0]))
-    if (way := _counted_keys(schema)) is not None:
-        fault = "minProperties counts keys that are not named, and a key that is written twice counts once"
-        raise _refused("json_schema", fault, _pointer(way))
+    if (own := own_fault(schema)) is not None:
+        raise _refused("json_schema", own[1], own[0])
     matcher = _schema_matcher(schema, tokenizer)
     if not matcher.is_error():
         return matcher
@@ -176,7 +169,7 @@ def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
         shared = {key: schema[key] for key in _SHARED if key in schema and key not in part}
         return _first_line(_schema_matcher({**part, **shared}, tokenizer).get_error()) == fault
 
-    raise _refused("json_schema", fault, _pointer(_deepest(schema, fails)))
+    raise _refused("json_schema", fault, place_of_fault(schema, fails))
 
 
 def _schema_matcher(schema: dict[str, Any], tokenizer: LLTokenizer) -> LLMatcher:
@@ -196,59 +189,6 @@ def _schema_matcher(schema: dict[str, Any], tokenizer: LLTokenizer) -> LLMatcher
         },
     )
     return LLMatcher(tokenizer, grammar, log_level=0)
-
-
-def _deepest(schema: dict[str, Any], fails: Callable[[object], bool]) -> list[str]:
-    """The way to the smallest part of a schema that fails alone."""
-    for way, part in _parts(schema):
-        if fails(part):
-            return [*way, *_deepest(part, fails)]
-    return []
-
-
-def _parts(schema: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
-    """The schemas right inside a schema, and the keys that lead there."""
-    for key in _MAPS_OF_SCHEMAS:
-        if isinstance(value := schema.get(key), dict):
-            yield from (([key, name], part) for name, part in value.items())
-    for key in _LISTS_OF_SCHEMAS:
-        if isinstance(value := schema.get(key), list):
-            yield from (([key, str(index)], part) for index, part in enumerate(value))
-    for key in _SCHEMAS:
-        if isinstance(value := schema.get(key), dict):
-            yield [key], value
-
-
-def _unwritable(value: object) -> tuple[list[str], str] | None:
-    """(way, fault) of a number that would be rounded, or of a text that can't be spelt without \\u."""
-    if isinstance(value, int):
-        return ([], "a whole number has more than 53 bits") if abs(value) > 2**53 else None
-    if isinstance(value, str):
-        return ([], "a text holds a control character") if _CONTROLS.search(value) else None
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in items:
-        if (found := _unwritable(key) if isinstance(key, str) else None) is not None:
-            return found
-        if (found := _unwritable(part)) is not None:
-            return [str(key), *found[0]], found[1]
-    return None
-
-
-def _counted_keys(schema: dict[str, Any]) -> list[str] | None:
-    """The way to an object that must have more keys than are required, of which some may be any."""
-    least, required = schema.get("minProperties", 0), schema.get("required", [])
-    is_open = schema.get("additionalProperties") is not False or "patternProperties" in schema
-    if isinstance(least, int) and isinstance(required, list) and least > len(required) and is_open:
-        return []
-    for way, part in _parts(schema):
-        if isinstance(part, dict) and (rest := _counted_keys(part)) is not None:
-            return [*way, *rest]
-    return None
-
-
-def _pointer(way: list[str]) -> str:
-    """A JSON pointer, as in a fragment of an address."""
-    return "#" + "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in way)
 
 
 def _lark(text: str) -> str:
