@@ -22,6 +22,7 @@ from app.chat.engine_thread import EngineThread
 from app.chat.events import Mailbox
 from app.chat.recorder import Recorder
 from app.chat.screens.chat import ChatScreen
+from app.chat.terminal_driver import TerminalDriver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class ChatApp(App[None]):
     ]
 
     def __init__(self, setting: ChatSetting) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         mailbox = Mailbox(self._wake_screen)
         self._chat = ChatScreen(model=setting.model, mailbox=mailbox)
         self.controller = ChatController(

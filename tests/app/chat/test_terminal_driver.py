@@ -1,0 +1,55 @@
+"""What comes from the terminal: pastes with escape sequences in them, and bytes that are no UTF-8."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import Terminal
+
+from app.chat.terminal_driver import PasteGuard
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 60.0
+BEGIN, END = "\x1b[200~", "\x1b[201~"
+SENT = f"a\x1b[A{BEGIN}red \x1b[31m\x1b[\x1b\rlast\x1b{END}\x1b[B{BEGIN}{END}\x1b{BEGIN}x\x1b[20{END}\x1b"
+PASSED = f"a\x1b[A{BEGIN}red ␛[31m␛[␛\rlast␛{END}\x1b[B{BEGIN}{END}\x1b{BEGIN}x␛[20{END}\x1b"
+
+
+def test_escapes_inside_a_paste_are_shown_and_others_pass() -> None:
+    assert PasteGuard().feed(SENT) == PASSED
+
+
+@pytest.mark.parametrize("cut", range(1, len(SENT)))
+def test_a_paste_may_be_cut_anywhere(cut: int) -> None:
+    guard = PasteGuard()
+    assert guard.feed(SENT[:cut]) + guard.feed(SENT[cut:]) == PASSED
+
+
+def test_character_by_character() -> None:
+    guard = PasteGuard()
+    assert "".join(map(guard.feed, SENT)) == PASSED
+
+
+def test_a_key_is_not_held_back() -> None:
+    guard = PasteGuard()
+    assert [guard.feed(text) for text in ("\x1b", "[", "20", "x", "\x1b")] == ["\x1b", "[", "20", "x", "\x1b"]
+
+
+def test_no_paste_and_no_byte_steers_or_ends_the_chat(tmp_path: Path) -> None:
+    """Without the guard, Ctrl+Q after an escape would leave the chat."""
+    command = [sys.executable, "-m", "app", "chat", str(tmp_path / "none.gguf")]
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    with Terminal(command, environment=environment, folder=ROOT, columns=90, lines=30) as terminal:
+
+        def wait(text: str) -> None:
+            terminal.wait_for(lambda screen: text in screen, f"{text} on the screen", timeout_s=PATIENCE_S)
+
+        wait("Write a message")
+        terminal.send(f"{BEGIN}one \x1b[31mred\x1b[0m\rtwo \x1bq\x11 three{END}")
+        wait("│ one ␛[31mred␛[0m")
+        wait("│ two ␛q␑ three")
+        os.write(terminal._master, b"\xff\xfe four")
+        wait("three\ufffd\ufffd four")
+        terminal.send("\x11")
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
