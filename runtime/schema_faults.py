@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
+_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames")

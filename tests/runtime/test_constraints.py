@@ -51,7 +51,9 @@ def answer(engine: Engine, options: GenerateOptions) -> Completion:
 def texts(max_size: int) -> st.SearchStrategy[str]:
     """Without the control characters that JSON has no short spelling for."""
     return st.text(
-        alphabet=st.characters(exclude_categories=["Cs"], min_codepoint=32) | st.sampled_from("\n\t"), max_size=max_size
+        alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x7f", min_codepoint=32)
+        | st.sampled_from("\n\t"),
+        max_size=max_size,
     )
 
 
