@@ -29,9 +29,10 @@ class CompileError(GpuError):
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Machine code (a cubin) and the compiler's log, with registers and spills of each kernel."""
+    """Machine code (a cubin), what it was made from (PTX), and the log with registers and spills of each kernel."""
 
     cubin: bytes
+    ptx: str
     log: str
 
 
@@ -62,7 +63,7 @@ class Nvrtc:
             POINTER(c_void_p), c_char_p, c_char_p, c_int, POINTER(c_char_p), POINTER(c_char_p),
         ]  # fmt: skip
         library.nvrtcCompileProgram.argtypes = [c_void_p, c_int, POINTER(c_char_p)]
-        for kind in ("ProgramLog", "CUBIN"):
+        for kind in ("ProgramLog", "CUBIN", "PTX"):
             getattr(library, f"nvrtcGet{kind}Size").argtypes = [c_void_p, POINTER(c_size_t)]
             getattr(library, f"nvrtcGet{kind}").argtypes = [c_void_p, c_char_p]
         library.nvrtcDestroyProgram.argtypes = [POINTER(c_void_p)]
@@ -88,7 +89,8 @@ class Nvrtc:
             log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             if status:
                 raise CompileError(f"The GPU kernels of {name} could not be compiled: {log.strip()}")
-            return Compiled(cubin=self._read(program, "CUBIN"), log=log)
+            ptx = self._read(program, "PTX").rstrip(b"\0").decode()
+            return Compiled(cubin=self._read(program, "CUBIN"), ptx=ptx, log=log)
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
 

@@ -93,9 +93,13 @@ __device__ __forceinline__ int load_word(const Planes& planes, size_t at, int wo
 }
 
 __device__ __forceinline__ void load_scales(const Planes& planes, size_t at, float* scale, float* minimum) {
-    const half_bits* stored = (const half_bits*)planes.scale + at / UNITS_PER_SCALE * (MINIMUM_SIGN ? 2 : 1);
-    const float whole = half_to_float(stored[0]);
-    const float lowest = MINIMUM_SIGN ? MINIMUM_SIGN * half_to_float(stored[MINIMUM_SIGN ? 1 : 0]) : 0.0f;
+#if MINIMUM_SIGN == 0
+    const float whole = half_to_float(((const half_bits*)planes.scale)[at / UNITS_PER_SCALE]), lowest = 0.0f;
+#else
+    const unsigned stored = ((const unsigned*)planes.scale)[at / UNITS_PER_SCALE];
+    const float whole = half_to_float((half_bits)(stored & 0xffff));
+    const float lowest = MINIMUM_SIGN * half_to_float((half_bits)(stored >> 16));
+#endif
 #if SUB_KIND == 0
     scale[0] = whole;
     minimum[0] = lowest;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -39,17 +41,25 @@ def units() -> list[Unit]:
     return found + [Unit(source=path, defines=(), architecture=name) for path in others for name in ARCHITECTURES]
 
 
-def log_of(unit: Unit) -> str:
-    """What ptxas says of a unit: kept in the system's temporary folder by the cubin's own key."""
+@dataclass(frozen=True)
+class Texts:
+    """What the compiler said of a unit, and the intermediate code that it made."""
+
+    log: str
+    ptx: str
+
+
+def texts_of(unit: Unit) -> Texts:
+    """Kept in the system's temporary folder by the cubin's own key."""
     key = key_of(unit, nvrtc.load_nvrtc().version)
-    path = Path(tempfile.gettempdir()) / f"tandem-nvrtc-logs-{os.getuid()}" / f"{key}.txt"
+    path = Path(tempfile.gettempdir()) / f"tandem-nvrtc-{os.getuid()}" / f"{key}.json"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         compiled = compile_unit(unit)
         assert compiled.cubin[:4] == b"\x7fELF"
-        path.with_suffix(".new").write_text(compiled.log)
+        path.with_suffix(".new").write_text(json.dumps({"log": compiled.log, "ptx": compiled.ptx}))
         path.with_suffix(".new").replace(path)
-    return path.read_text()
+    return Texts(**json.loads(path.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,7 @@ def logs() -> dict[str, str]:
     """What ptxas said of every unit, by a name for people."""
     wanted = units()
     with ThreadPoolExecutor(2) as pool:
-        texts = list(pool.map(log_of, wanted))
+        texts = [made.log for made in pool.map(texts_of, wanted)]
     names = [f"{unit.source.name} {' '.join(unit.defines)} sm_{unit.architecture}" for unit in wanted]
     return dict(zip(names, texts, strict=True))
 
@@ -71,6 +81,27 @@ def test_no_kernel_spills_or_takes_too_much(logs: dict[str, str]) -> None:
             most = MOST_REGISTERS.get(kernel, 96)
             assert int(registers) <= most, f"{unit}: {kernel} uses {registers} registers, at most {most}"
             assert int(shared or 0) <= 48 * 1024, f"{unit}: {kernel} uses {shared} bytes of shared memory"
+
+
+@pytest.mark.parametrize("format_name", ["Q4_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q6_K"])
+def test_a_unit_takes_the_loads_that_the_header_says(format_name: str) -> None:
+    planes = PLANE_FORMATS[format_name]
+    unit = Unit(source=SOURCES / "product.cu", defines=defines_for(format_name, 1), architecture="86")
+    entry = re.search(r"\.entry product_1\(.*?\n\}", texts_of(unit).ptx, re.DOTALL)
+    assert entry
+    has_sums = planes.zero_point != 0 or planes.minimum_sign != 0
+    narrow = [planes.high_bytes, planes.sub_bytes, planes.scale_bytes]
+    pieces = [planes.low_bytes] * planes.num_low_planes + narrow + [8] * has_sums + [16, 16]
+    expected = {
+        "v4.u32": pieces.count(16),
+        "v2.u32": pieces.count(8),
+        "u32": pieces.count(4),
+        "u16": pieces.count(2),
+        "f32": 3,  # a record's scale; the bias and what is added to, once a row
+    }
+    found = Counter(re.findall(r"ld\.global\.(\S+)", entry[0]))
+    assert found == {kind: count for kind, count in expected.items() if count}
+    assert entry[0].count("dp4a") == 8
 
 
 def test_a_cubin_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
