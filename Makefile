@@ -27,7 +27,7 @@ chat: set-up
 	@$(BIN)/tandem chat $(MODEL)
 
 test: set-up-dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: lint types rooms lengths words
 

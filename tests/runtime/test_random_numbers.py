@@ -47,7 +47,9 @@ def test_seeds_nobody_chose_differ() -> None:
 
 
 @given(words, st.integers(min_value=0, max_value=2**24), st.lists(st.integers(0, 400_000), min_size=1, unique=True))
-def test_a_tokens_number_does_not_depend_on_which_others_are_asked_for(seed: int, position: int, ids: list[int]) -> None:
+def test_a_tokens_number_does_not_depend_on_which_others_are_asked_for(
+    seed: int, position: int, ids: list[int]
+) -> None:
     together = exponentials(np.array(ids), seed=seed, position=position)
     assert (together > 0).all() and np.isfinite(together).all()
     alone = [float(exponentials(np.array([token_id]), seed=seed, position=position)[0]) for token_id in ids]
