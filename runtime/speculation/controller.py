@@ -22,6 +22,7 @@ PLAIN_PASSES = 2
 LONGEST_WITHOUT_PLAIN = 32
 # A pass costs the same for some numbers of tokens (a CPU computes four together, and eight): look that far ahead.
 LOOKAHEAD = 8
+_FADING = 0.85  # of the tokens and times that the recent rate is made of, with each step
 # What a draft model's pass takes of the model's, as long as none was measured.
 _DRAFT_SHARE = 0.3
 
@@ -32,6 +33,7 @@ class Controller:
     def __init__(self, pace: Pace, *, draft_min: int) -> None:
         self.costs = PassCosts(pace)
         self.tokens_out = 0
+        self._recent_tokens = self._recent_ms = 0.0
         self.draft_min = max(1, draft_min)
 
     def begin(self, num_sequences: int) -> Round | None:
@@ -39,12 +41,24 @@ class Controller:
         costs = self.costs
         if costs.count(num_sequences) < PLAIN_PASSES or costs.age(num_sequences) > LONGEST_WITHOUT_PLAIN:
             return None
-        return Round(costs=costs, num_sequences=num_sequences, draft_min=self.draft_min, num_tokens=num_sequences)
+        return Round(
+            costs=costs,
+            num_sequences=num_sequences,
+            draft_min=self.draft_min,
+            num_tokens=num_sequences,
+            recent_tokens_per_ms=self._recent_tokens / self._recent_ms if self._recent_ms else 0.0,
+        )
+
+    def count(self, *, tokens: int, elapsed_ms: float) -> None:
+        """A step gave so many tokens in that time, its drafts included."""
+        self.tokens_out += tokens
+        self._recent_tokens = self._recent_tokens * _FADING + tokens
+        self._recent_ms = self._recent_ms * _FADING + elapsed_ms
 
 
 @dataclass(eq=False, kw_only=True)
 class Round:
-    """A pass in the making.  num_tokens: that it has so far.
+    """A pass in the making.  num_tokens: that it has so far.  recent_tokens_per_ms: how fast tokens came lately.
 
     What a draft adds to a pass is time that every sequence waits, so it counts for each of them.
     """
@@ -53,16 +67,20 @@ class Round:
     num_sequences: int
     draft_min: int
     num_tokens: int
+    recent_tokens_per_ms: float
 
     @property
     def plain_ms(self) -> float:
         """A pass without drafts: every sequence has a token more."""
         return self.costs.ms(self.num_sequences)
 
-    def limits(self, track: Track) -> Limits:
-        """Limits for one draft of this drafter."""
-        best = max(1 / self.plain_ms, track.tokens_per_ms) * self.num_sequences
-        return Limits(round=self, track=track, tokens_per_ms=best)
+    def limits(self, track: Track, most: int) -> Limits:
+        """Limits for one draft of this drafter, of up to `most` tokens."""
+        expected = self.recent_tokens_per_ms
+        if track.costs is not None:
+            # What luck brought lately is no measure: then nothing would be good enough.
+            expected = min(expected, self.promise(track, most) * self.num_sequences)
+        return Limits(round=self, track=track, tokens_per_ms=max(self.num_sequences / self.plain_ms, expected))
 
     def promise(self, track: Track, most: int) -> float:
         """Tokens a millisecond that a sequence gets with a draft of this drafter, at its best length."""

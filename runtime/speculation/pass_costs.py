@@ -98,9 +98,10 @@ class PassCosts:
         others = [size for size in self._measured if size != num_tokens]
         if len(measured) >= _ENOUGH or not others:
             return median(measured) if measured else curve(num_tokens)
-        nearest = min(others, key=lambda size: abs(size - num_tokens))
-        guess = median(self._times(nearest)) * curve(num_tokens) / curve(nearest)
-        return (guess * (_ENOUGH - len(measured)) + sum(measured)) / _ENOUGH
+        usual = curve(num_tokens)
+        likest = min(others, key=lambda size: (abs(curve(size) - usual), abs(size - num_tokens)))
+        guess = median(self._times(likest)) * usual / curve(likest)
+        return (guess + sum(measured)) / (1 + len(measured))
 
     def _times(self, num_tokens: int) -> list[float]:
         return [time for _, time in self._measured.get(num_tokens, ())]

@@ -119,7 +119,11 @@ class Speculator:
             controller.costs.record(num_sequences + num_checked, elapsed_ms)
         elif is_plain_decoding:
             controller.costs.record_plain(num_sequences, elapsed_ms)
-        controller.tokens_out += sum(len(result.token_ids) for result in results)
+        drafting_ms = sum(
+            self._drafts[result.sequence].guess.usual_ms for result in results if result.sequence in self._drafts
+        )
+        tokens = sum(len(result.token_ids) for result in results)
+        controller.count(tokens=tokens, elapsed_ms=elapsed_ms + drafting_ms)
         for result in results:
             tally = self._tally(result.sequence)
             draft = self._drafts.pop(result.sequence, None)
@@ -197,7 +201,7 @@ class Speculator:
                 continue
             if sequence in drafted:
                 round.num_tokens -= len(drafted[sequence].guess.token_ids)
-            limits.append(round.limits(track))
+            limits.append(round.limits(track, most))
             wishes.append(
                 Wish(
                     sequence=sequence,

@@ -244,3 +244,16 @@ def test_nothing_is_guessed_unless_it_was_asked_for() -> None:
     assert not SpeculationOptions(mode="auto").is_off
     with pytest.raises(OptionError, match="--draft-model"):
         SpeculationOptions(mode="draft").require_model()
+
+
+def test_luck_at_first_does_not_make_everything_later_look_too_slow() -> None:
+    def lucky_first(row: np.ndarray, position: int) -> np.ndarray:
+        return row if position < 40 else now_and_then(row, position)
+
+    def crowded_ms(num_tokens: int) -> float:
+        return 10.0 if num_tokens == 1 else 16.0
+
+    with Pair(change=lucky_first, cost=crowded_ms, draft_cost=lambda _: 1.0, draft_max=16) as pair:
+        report = report_of(elapsed_ms(pair, 400)[0])
+    assert report.state == "on"
+    assert report.plain_tokens < 40
