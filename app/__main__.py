@@ -2,6 +2,9 @@
 
 import sys
 
-from app.cli import main
+try:
+    from app.cli import main
 
-sys.exit(main())
+    sys.exit(main())
+except KeyboardInterrupt:  # while modules were still being imported
+    sys.exit(130)

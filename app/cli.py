@@ -14,7 +14,15 @@ from typing import NoReturn
 
 from app import generate_arguments
 from app.bench import arguments as bench
-from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, OutputClosedError, UsageError, report_of
+from app.errors import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    OutputClosedError,
+    SettingsError,
+    UsageError,
+    report_of,
+)
 from app.options import (
     LOAD_OPTIONS,
     SAMPLING_OPTIONS,
@@ -27,6 +35,7 @@ from app.options import (
 from app.output import Console, console_of_process, discard_output
 from app.settings import DEBUG_VARIABLE, load_settings, settings_path
 
+GPU_FLAGS = ("-ngl=", "--gpu-layers", "--n-gpu-layers")
 COMMANDS = ("chat", "generate", "bench", "models", "doctor")
 
 Command = Callable[[argparse.Namespace, Console], int]
@@ -55,6 +64,9 @@ def _run(arguments: list[str], console: Console) -> int:
     parser = _parser()
     if _starts_chat(arguments):
         arguments = ["chat", *arguments]
+    if any(word == "-ngl" or word.startswith(GPU_FLAGS) for word in arguments):
+        console.report(report_of(UsageError("This version computes on the CPU alone: leave -ngl and its kin out.")))
+        return EXIT_USAGE
     try:
         namespace, unknown = parser.parse_known_args(arguments)
     except SystemExit as stop:
@@ -135,6 +147,7 @@ def _add_chat(commands: argparse._SubParsersAction[_Parser]) -> None:
         description="Talk with a model in this terminal.",
     )
     parser.add_argument("model_words", nargs="*", metavar="MODEL", help="the model to talk with")
+    parser.add_argument("--continue", dest="continue_last", action="store_true", help="open the last conversation")
     add_flags(parser, LOAD_OPTIONS, "model and machine")
     add_flags(parser, SAMPLING_OPTIONS, "answers")
     _finish(parser, _chat)
@@ -206,6 +219,7 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
             offline=bool(preferences.offline),
             draft_model=preferences.draft_model,
             system=preferences.system,
+            continue_last=namespace.continue_last,
         )
     )
 
@@ -257,7 +271,11 @@ def _models_remove(namespace: argparse.Namespace, console: Console) -> int:
 
 
 def _doctor(namespace: argparse.Namespace, console: Console) -> int:
-    preferences = _preferences(namespace, console)
+    try:
+        preferences = _preferences(namespace, console)
+    except SettingsError as error:  # the very time that doctor is needed
+        console.report(report_of(error))
+        preferences = Preferences()
     from app.doctor import Folders, run
 
     folders = Folders(

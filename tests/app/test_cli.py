@@ -73,7 +73,6 @@ def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tu
         (("generate", "-p", "x", "--ctx", "5"), "did you mean --ctx-size? Flags can't be abbreviated."),
         (("generate", "-p", "x", "--prom", "5"), "did you mean --prompt"),
         (("generate", "-p", "x", "--temperature", "5"), "There is no --temperature here."),
-        (("generate", "-p", "x", "-ngl", "5"), "argument -n/--predict: 'gl' is no whole number"),
         (("generate", "-p", "x", "--json-scheme", "5"), "did you mean --json-schema"),
         (("generate", "-p", "x", "-n", "many"), "'many' is no whole number"),
         (("generate", "-p", "x", "--temp", "hot"), "'hot' is no number"),
@@ -132,3 +131,26 @@ def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("app.models_command.list_models", interrupted)
     assert run(monkeypatch, "models", "list")[0] == 130
+
+
+@pytest.mark.parametrize("flag", ("-ngl", "--gpu-layers", "--n-gpu-layers=4"))
+def test_layers_on_a_card_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    status, out, err = run(monkeypatch, "generate", "-p", "Hi", flag, "4")
+    assert (status, out) == (2, "")
+    assert "computes on the CPU" in err
+
+
+def test_doctor_runs_beside_damaged_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("threads = = 3\n")
+    status, out, err = run(monkeypatch, "doctor")
+    assert status == 0 and "settings" in out
+    assert "settings.toml" in err
+
+
+def test_the_last_conversation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ChatOptions] = []
+    monkeypatch.setattr(app.chat, "run", lambda options: seen.append(options) or 0)
+    monkeypatch.setattr(app.cli, "_is_terminal", lambda stream: True)
+    assert run(monkeypatch, "chat", "--continue", stdout=Terminal())[0] == 0
+    assert run(monkeypatch, "chat", stdout=Terminal())[0] == 0
+    assert [options.continue_last for options in seen] == [True, False]

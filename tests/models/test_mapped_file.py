@@ -98,7 +98,7 @@ def safetensors_bytes() -> bytes:
         (b'{"error": "Repository not found"}', "It looks like JSON, perhaps an error message of the server"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "a Git LFS pointer, not the model"),
         (safetensors_bytes(), "It looks like a safetensors file: convert it to GGUF"),
-        (gzip.compress(b"GGUF" * 100), "It looks like a gzip archive: unpack it first"),
+        (gzip.compress(b"GGUF" * 100, mtime=0), "It looks like a gzip archive: unpack it first"),
         (b"tjgg\x03\x00\x00\x00" + bytes(64), "It looks like a GGML file from before GGUF"),
         (bytes(4096), "It looks like a download that reserved its space and then never finished"),
         (b"gguf\x03\x00\x00\x00", "Is it the right file?"),
