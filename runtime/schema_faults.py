@@ -21,9 +21,7 @@ def own_fault(schema: dict[str, Any]) -> tuple[str, str] | None:
     if (found := _unwritable(schema)) is not None:
         return _pointer(found[0]), found[1]
     if (way := _counted_keys(schema)) is not None:
-        return _pointer(
-            way
-        ), "minProperties counts keys that are not named, and a key written twice counts once"
+        return _pointer(way), "minProperties counts keys that are not named, and a key written twice counts once"
     return None
 
 
