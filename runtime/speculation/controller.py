@@ -23,6 +23,7 @@ LONGEST_WITHOUT_PLAIN = 32
 # A pass costs the same for some numbers of tokens (a CPU computes four together, and eight): look that far ahead.
 LOOKAHEAD = 8
 _FADING = 0.85  # of the tokens and times that the recent rate is made of, with each step
+_FIRST_LARGEST = 4
 # What a draft model's pass takes of the model's, as long as none was measured.
 _DRAFT_SHARE = 0.3
 
@@ -73,6 +74,10 @@ class Round:
     def plain_ms(self) -> float:
         """A pass without drafts: every sequence has a token more."""
         return self.costs.ms(self.num_sequences)
+
+    def room(self) -> int:
+        """How long a draft may be without a leap into what was never measured: at most twice as many tokens."""
+        return max(_FIRST_LARGEST, 2 * self.costs.largest) - self.num_sequences
 
     def limits(self, track: Track, most: int) -> Limits:
         """Limits for one draft of this drafter, of up to `most` tokens."""

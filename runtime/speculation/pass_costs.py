@@ -58,6 +58,11 @@ class PassCosts:
         """How many passes of that size count at present."""
         return len(self._measured.get(num_tokens, ()))
 
+    @property
+    def largest(self) -> int:
+        """The most tokens that a measured pass had."""
+        return max(self._measured, default=0)
+
     def age(self, num_tokens: int) -> int:
         """How many passes there were since the last one of that size."""
         measured = self._measured.get(num_tokens)

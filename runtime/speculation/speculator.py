@@ -197,6 +197,7 @@ class Speculator:
             most = min(self._draft_max, contender.tokens_wanted - 1, room)
             if most < self._controller.draft_min:
                 continue
+            most = min(most, max(round.room(), self._controller.draft_min))
             if drafter.costs is not None and not self._promises_more(track, drafted.get(sequence), round, most):
                 continue
             if sequence in drafted:

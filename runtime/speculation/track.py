@@ -16,6 +16,7 @@ from runtime.speculation.pass_costs import PassCosts
 LOSS_TOKENS = 1.5
 CREDIT_TOKENS = 4.0
 FIRST_PAUSE_TOKENS = 256
+FIRST_FREE_PAUSE_TOKENS = 64  # of guesses that take no time: another part of the text may suit them
 LONGEST_PAUSE_TOKENS = 4096
 # So many drafts are judged before what they promise is compared with what they cost.
 TRIAL_ROUNDS = 3
@@ -33,7 +34,8 @@ class Track:
         self.costs = costs
         self.reason: str | None = None
         self._resumes_at: int | None = None
-        self._pause_tokens = FIRST_PAUSE_TOKENS
+        self._first_pause_tokens = FIRST_PAUSE_TOKENS if costs is not None else FIRST_FREE_PAUSE_TOKENS
+        self._pause_tokens = self._first_pause_tokens
         self._has_failed = False
         self._begin_trial()
 
@@ -79,7 +81,7 @@ class Track:
         self._ms = self._ms * _FADING + round_ms
         self._balance_tokens = min(CREDIT_TOKENS, self._balance_tokens + tokens - round_ms / plain_ms)
         if self._balance_tokens == CREDIT_TOKENS:
-            self._pause_tokens = FIRST_PAUSE_TOKENS
+            self._pause_tokens = self._first_pause_tokens
         if self._balance_tokens < -LOSS_TOKENS:
             self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
 

@@ -16,7 +16,7 @@ from runtime.options import EngineOptions
 from runtime.speculation.acceptance import Acceptance
 from runtime.speculation.options import SpeculationOptions, SpeculationReport
 from runtime.speculation.pass_costs import Pace, PassCosts
-from runtime.speculation.track import FIRST_PAUSE_TOKENS, LONGEST_PAUSE_TOKENS, Track
+from runtime.speculation.track import FIRST_FREE_PAUSE_TOKENS, FIRST_PAUSE_TOKENS, LONGEST_PAUSE_TOKENS, Track
 
 PLAIN_MS = usual_ms(1)
 
@@ -109,7 +109,7 @@ def test_it_is_tried_again_after_a_pause_and_kept_if_it_pays_then() -> None:
 
 
 def test_pauses_grow_and_begin_anew_after_success() -> None:
-    track = Track("guesses", (0.5,), None)
+    track = Track("guesses", (0.5,), PassCosts(Pace()))
     tokens_out, pauses = 0, []
     for _ in range(7):
         assert track.is_on(tokens_out)
@@ -126,6 +126,31 @@ def test_pauses_grow_and_begin_anew_after_success() -> None:
         track.judge(tokens=1, round_ms=20.0, plain_ms=10.0, tokens_out=tokens_out)
     assert not track.is_on(tokens_out + FIRST_PAUSE_TOKENS - 1)
     assert track.is_on(tokens_out + FIRST_PAUSE_TOKENS)
+
+
+def test_guesses_that_take_no_time_are_tried_again_sooner() -> None:
+    track = Track("guesses", (0.5,), None)
+    while not track.is_paused:
+        track.judge(tokens=1, round_ms=20.0, plain_ms=10.0, tokens_out=0)
+    assert not track.is_on(FIRST_FREE_PAUSE_TOKENS - 1)
+    assert track.is_on(FIRST_FREE_PAUSE_TOKENS)
+
+
+def test_the_first_drafts_are_short_until_it_is_known_what_long_ones_cost() -> None:
+    lengths: list[int] = []
+
+    class Watched(ChangedBinding):
+        def run(self, batch: Batch) -> np.ndarray:
+            lengths.append(len(batch.token_ids))
+            return super().run(batch)
+
+    with Pair(change=perfect, draft_max=16, draft_cost=lambda _: 0.1, cost=lambda _: 10.0, target=Watched) as pair:
+        elapsed_ms(pair, 200)
+    assert max(lengths) == 17
+    known = 2
+    for length in lengths[1:]:
+        assert length <= 2 * known
+        known = max(known, length)
 
 
 def test_a_slow_moment_of_the_machine_stops_nothing() -> None:
