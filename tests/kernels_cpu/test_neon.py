@@ -25,7 +25,7 @@ def machine() -> llvm.TargetMachine:
 
 def assembly(format_name: str, terms: int, tokens: int) -> str:
     module = ir.Module()
-    module.triple = TRIPLE
+    module.triple = TRIPLE  # pyright: ignore[reportAttributeAccessIssue]
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 5), "tile")
     builder = ir.IRBuilder(function.append_basic_block())
     Tile(Emitter(builder, NEON, NEON.lanes), PACKED_FORMATS[format_name], terms, tokens).emit(*function.args)
