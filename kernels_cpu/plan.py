@@ -187,6 +187,7 @@ def make_plan(
                     _want_records(wanted, matrix, x, terms_for(precision, is_coarse=not operation.sensitive))
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
                 _check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
+                _check_group(operation.num_heads // cache.num_kv_heads, operation.layer_idx)
                 for name in (q_norm, k_norm):
                     if name is not None:
                         _add_vector(plan, tensors, name)
@@ -231,6 +232,14 @@ def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
         raise UnsupportedError(
             f"layer {layer_idx} has heads of {head_dim} values, which do not fill blocks of {SCALE_BLOCK}: "
             "keep keys and values as f16 (-ctk f16 -ctv f16)"
+        )
+
+
+def _check_group(heads_per_kv: int, layer_idx: int) -> None:
+    if heads_per_kv > MAX_TILE_ROWS:
+        raise UnsupportedError(
+            f"layer {layer_idx} has {heads_per_kv} query heads for each KV head; "
+            f"the CPU kernels take {MAX_TILE_ROWS} at most"
         )
 
 
