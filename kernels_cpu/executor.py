@@ -185,7 +185,7 @@ def wait_for(team, run, done, target):
         if start == 0:
             start = now_ns(0)
         sched_yield()
-        if atomic_word(team + CANCEL) != 0 or run_number(team) != run:
+        if atomic_word(team + CANCEL) != 0 or run_number(team) != run or atomic_word(team + STOP) != 0:
             return
     if start != 0:
         fetch_add(team + STALLED_NS, now_ns(0) - start)
