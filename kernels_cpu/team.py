@@ -94,6 +94,11 @@ class Team:
         """Forgets a `cancel` that came when nothing ran."""
         self._set(table.CANCEL, 0)
 
+    def settle(self) -> None:
+        """Waits until no worker looks at the last run's table, so that another team may use its memory."""
+        while self._words[table.INSIDE // 8]:
+            time.sleep(0)
+
     def keep(self, memory: np.ndarray) -> None:
         """Holds a table's memory until the threads have ended: one that is late may still look at it."""
         self._kept.append(memory)
