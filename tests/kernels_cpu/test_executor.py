@@ -169,7 +169,7 @@ def test_a_cancel_between_runs_can_be_forgotten() -> None:
 
 @pytest.mark.parametrize("num_threads", [1, 2, MORE_THAN_CORES])
 def test_a_run_is_cancelled_in_the_middle_and_the_next_is_clean(num_threads: int) -> None:
-    program = Shuffle(LEVEL, rows=100, phases=1500)
+    program = Shuffle(LEVEL, rows=4000, phases=60)
     pauses = np.random.default_rng(0).uniform(0.0, 0.01, 10_000)
     num_cancelled = 0
     with team_of(num_threads) as team:

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
-from cpu_models import BoundModel, Piece, bound, expected_logits, limits_of
+from cpu_models import KINDS, BoundModel, Kind, Piece, bound, expected_logits, limits_of
 from kernels import LEVELS, same_bits
-from tiny_models import write_tiny_model
 
 from kernels_cpu.activations import PRECISIONS, Precision
 
 IDS = [5 + index * 7 % 300 for index in range(150)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A tiny model to write.  others: formats of some matrices, by a part of their names."""
-
-    architecture: Literal["llama", "qwen2", "gemma3"]
-    format: str
-    others: tuple[tuple[str, str], ...] = ()
-    is_tied: bool = True
-
-    def __str__(self) -> str:
-        return "-".join([self.architecture, self.format, *(name for _, name in self.others)])
-
-
-KINDS = (
-    Kind(architecture="llama", format="Q4_0", is_tied=False),
-    Kind(architecture="llama", format="Q4_K", others=(("attn_v", "Q6_K"), ("ffn_down", "Q6_K"))),
-    Kind(architecture="qwen2", format="Q5_K", others=(("ffn_up", "Q3_K"), ("token_embd", "Q2_K"))),
-    Kind(architecture="qwen2", format="Q4_1", others=(("attn_q", "Q5_1"), ("attn_k", "F32"), ("output", "BF16"))),
-    Kind(architecture="gemma3", format="Q8_0"),
-    Kind(architecture="gemma3", format="Q5_0", others=(("ffn_gate", "F16"), ("ffn_up", "BF16"), ("token_embd", "F16"))),
-)
 PathOf = Callable[[Kind], Path]
 
 
@@ -49,13 +25,7 @@ def path_of(tmp_path_factory: pytest.TempPathFactory) -> PathOf:
 
     def path(kind: Kind) -> Path:
         if kind not in written:
-            written[kind] = write_tiny_model(
-                folder / f"{kind}.gguf",
-                architecture=kind.architecture,
-                format=kind.format,
-                formats=dict(kind.others),
-                is_tied=kind.is_tied,
-            )
+            written[kind] = kind.write(folder)
         return written[kind]
 
     return path

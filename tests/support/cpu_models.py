@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from kernels import KERNEL_FOLDER
 from kv_types import hadamard, round_to
 from oracle import FileWeights, Oracle
+from tiny_models import write_tiny_model
 
 from kernels_cpu.activations import Precision
 from kernels_cpu.binding import CpuModel, CpuOptions, bind
@@ -25,6 +26,36 @@ from models.gguf_file import open_model_file
 from models.program import RotateAndStore
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A tiny model to write.  others: formats of some matrices, by a part of their names."""
+
+    architecture: Literal["llama", "qwen2", "gemma3"]
+    format: str
+    others: tuple[tuple[str, str], ...] = ()
+    is_tied: bool = True
+
+    def write(self, folder: Path) -> Path:
+        """The model as a file in a folder."""
+        path, formats = folder / f"{self}.gguf", dict(self.others)
+        return write_tiny_model(
+            path, architecture=self.architecture, format=self.format, formats=formats, is_tied=self.is_tied
+        )
+
+    def __str__(self) -> str:
+        return "-".join([self.architecture, self.format, *(name for _, name in self.others)])
+
+
+KINDS = (
+    Kind(architecture="llama", format="Q4_0", is_tied=False),
+    Kind(architecture="llama", format="Q4_K", others=(("attn_v", "Q6_K"), ("ffn_down", "Q6_K"))),
+    Kind(architecture="qwen2", format="Q5_K", others=(("ffn_up", "Q3_K"), ("token_embd", "Q2_K"))),
+    Kind(architecture="qwen2", format="Q4_1", others=(("attn_q", "Q5_1"), ("attn_k", "F32"), ("output", "BF16"))),
+    Kind(architecture="gemma3", format="Q8_0"),
+    Kind(architecture="gemma3", format="Q5_0", others=(("ffn_gate", "F16"), ("ffn_up", "BF16"), ("token_embd", "F16"))),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

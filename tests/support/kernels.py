@@ -6,6 +6,7 @@ guarded edges, and packed matrices.  Does not know what a kernel should give.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -54,7 +55,17 @@ _LAYOUTS: Mapping[str, Layout] = {
 
 @cache
 def _kernels(level: str) -> KernelCache:
-    return KernelCache(KERNEL_FOLDER, choose(level))
+    return KernelCache(KERNEL_FOLDER, choose(level), workers=os.cpu_count() or 2)
+
+
+def compile_all(level: str, tell: Callable[[str], None]) -> None:
+    """Compiles everything that tests call on a level and that is not there yet; tells of it when that takes long."""
+
+    def told(done: int, total: int) -> None:
+        if done == 0:
+            tell(f"Compiling {total} kernels for {level}, only once ...")
+
+    _kernels(level).load([name for siblings in _SIBLINGS for name in siblings], told)
 
 
 @cache
