@@ -37,11 +37,11 @@ def test_a_conversation_that_is_stopped_killed_and_opened_again(
         screen = wait(terminal, "│ Write a very long story", "│ about a dog [x].")
         assert "▌" not in screen
         terminal.send(ENTER)
-        wait(terminal, "▌ Write a very long story", "▌ about a dog [x].", "writing", "tokens/s")
+        wait(terminal, "writing", "tokens/s")  # the question may have left the screen by then
         terminal.send(ESCAPE)
         wait(terminal, "  stopped", "TTFT")
         terminal.send("Tell me all about cats." + ENTER)
-        wait(terminal, "▌ Tell me all about cats.", "writing")
+        wait(terminal, "writing", "tokens/s")
         terminal.send("not sent")
         wait(terminal, "│ not sent")
         # What is older than a second is on disk by then; the figures change a few times meanwhile.
