@@ -101,7 +101,7 @@ class CpuModel:
         workspace = self._arena(self.bill.workspace_bytes, "the workspace")
         matrices, vectors = packer.place(weights)
         places = self._place(plan, caches, workspace, matrices, vectors)
-        steps = StepMaker(self.program, plan, places, options.activations).all()
+        steps = StepMaker(self.program, plan, places, options.activations, options.threads).all()
         names = [*packer.kernels, *(step.kernel for step in steps), "executor-run", "executor-work"]
         notify = (lambda done, total: progress("kernels", done, total)) if progress else None
         addresses = self._kernels.load(names, notify)
