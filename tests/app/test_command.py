@@ -148,7 +148,8 @@ def test_an_interrupt_keeps_the_text_and_is_status_130(folder: Path, environment
     assert (process.returncode, words(stderr)) == (130, "")
     whole = run(environment, *endless(folder), "-n", "1000").stdout
     shorter, longer = sorted((first + rest, whole), key=len)
-    assert longer.startswith(shorter)
+    # Either may end within a character, which then stands as U+FFFD.
+    assert longer.startswith(shorter.removesuffix("\ufffd".encode()))
 
 
 def test_an_interrupted_json_is_whole(folder: Path, environment: dict[str, str]) -> None:
