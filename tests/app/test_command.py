@@ -147,7 +147,7 @@ def test_an_interrupt_keeps_the_text_and_is_status_130(folder: Path, environment
     _, stderr = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, words(stderr)) == (130, "")
     whole = run(environment, *endless(folder), "-n", "1000").stdout
-    assert len(first) == 20 and whole.startswith(first)
+    assert first and whole.startswith(first)
 
 
 def test_an_interrupted_json_is_whole(folder: Path, environment: dict[str, str]) -> None:
