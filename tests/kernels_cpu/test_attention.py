@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 from attention_pages import Heads, Pages, attend
-from kernels import LEVELS, same_bits
+from kernels import LEVELS, SMALL_CACHE_LEVELS, same_bits
 
 SHAPES = (
     Heads(head_dim=64, num_kv=3, per_kv=3),
@@ -165,7 +165,7 @@ def test_one_key_of_overwhelming_weight(level: str) -> None:
     "heads", [heads for heads in SHAPES if heads.head_dim % 32 == 0], ids=lambda h: f"{h.head_dim}"
 )
 @pytest.mark.parametrize("kinds", QUANTISED, ids="-".join)
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", SMALL_CACHE_LEVELS)
 def test_keys_and_values_of_eight_and_four_bits(level: str, kinds: tuple[str, str], heads: Heads) -> None:
     """Right for what the cache holds, and the same bits for any tile and split."""
     count, scale, positions = 200, heads.head_dim**-0.5, np.arange(200)
@@ -180,11 +180,19 @@ def test_keys_and_values_of_eight_and_four_bits(level: str, kinds: tuple[str, st
         assert same_bits(attend(level, pages, sequence.q[part], part, scale=scale, is_split=is_split), whole[part])
 
 
-@pytest.mark.parametrize("kinds", [("f16", "f16"), *QUANTISED], ids="-".join)
-@pytest.mark.parametrize("level", LEVELS[1:])
-def test_levels_agree_to_the_bit(level: str, kinds: tuple[str, str]) -> None:
+def bits_of(level: str, kinds: tuple[str, str]) -> np.ndarray:
     sequence = Sequence.new(MIXED, 270)
-    pages, positions, scale = Pages.new(MIXED, 5, kinds=kinds), np.arange(270), MIXED.head_dim**-0.5
+    pages = Pages.new(MIXED, 5, kinds=kinds)
     pages.write(sequence.k, sequence.v)
-    found = [attend(name, pages, sequence.q, positions, scale=scale, window=150) for name in (level, LEVELS[0])]
-    assert same_bits(*found)
+    return attend(level, pages, sequence.q, np.arange(270), scale=MIXED.head_dim**-0.5, window=150)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_levels_agree_to_the_bit(level: str) -> None:
+    assert same_bits(bits_of(level, ("f16", "f16")), bits_of(LEVELS[0], ("f16", "f16")))
+
+
+@pytest.mark.parametrize("kinds", QUANTISED, ids="-".join)
+def test_levels_agree_on_caches_of_few_bits(kinds: tuple[str, str]) -> None:
+    best, plainest = (bits_of(level, kinds) for level in SMALL_CACHE_LEVELS)
+    assert same_bits(best, plainest)

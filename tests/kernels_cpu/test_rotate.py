@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from attention_pages import Heads, Pages, Rotation, store
-from kernels import LEVELS, same_bits
+from kernels import LEVELS, SMALL_CACHE_LEVELS, same_bits
 from kv_types import hadamard, round_to
 from oracle import normalize, rotate
 
@@ -118,7 +118,7 @@ def test_tokens_of_several_sequences_go_to_their_own_pages(level: str) -> None:
 
 
 @pytest.mark.parametrize("kinds", QUANTISED, ids="-".join)
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", SMALL_CACHE_LEVELS)
 def test_keys_and_values_are_rounded_to_their_types(level: str, kinds: tuple[str, str]) -> None:
     """Exactly as described, also zeros, an outlier, what a half cannot hold, and what is not a number."""
     heads = Heads(head_dim=96, num_kv=2, per_kv=1)
@@ -138,7 +138,7 @@ def test_keys_and_values_are_rounded_to_their_types(level: str, kinds: tuple[str
 
 
 @pytest.mark.parametrize("head_dim", [64, 96, 128])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", SMALL_CACHE_LEVELS)
 def test_keys_of_four_bits_and_their_queries_are_transformed(level: str, head_dim: int) -> None:
     """By the same orthogonal matrix, so that their products are what they were; others are left alone."""
     heads = Heads(head_dim=head_dim, num_kv=2, per_kv=2)

@@ -27,6 +27,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 LEVELS: tuple[str, ...] = tuple(level.name for level in supported())
 KERNEL_FOLDER = DEFAULT_KERNEL_FOLDER.expanduser()
+# Types of K and V that together are both types of few bits in both places.  The code that reads and writes them is in
+# vectors of 16 floats on every level, and slow to compile: the best and the plainest level stand for all.
+SMALL_CACHES = ("q8_0-q4_0", "q4_0-q8_0")
+SMALL_CACHE_LEVELS = (LEVELS[0], LEVELS[-1])
 GUARD = 0xA5
 GUARD_BYTES = 4096
 
@@ -36,7 +40,8 @@ _SIBLINGS: tuple[tuple[str, ...], ...] = (
     tuple(f"product-{name}-{terms}" for name in PACKED_FORMATS for terms in (1, 2)),
     (*(f"product_floats-{name}" for name in FLOAT_FORMATS),),
     ("row-normalize", "row-quantize", "row-select", "row-gate", "executor-run", "executor-work"),
-    *((f"attend-{kinds}", f"rotate-{kinds}", "combine") for kinds in ("f16-f16", "q8_0-q4_0", "q4_0-q8_0")),
+    ("attend-f16-f16", "rotate-f16-f16", "combine"),
+    *((f"attend-{kinds}", f"rotate-{kinds}") for kinds in SMALL_CACHES),
 )
 _LAYOUTS: Mapping[str, Layout] = {
     "product": operands.PRODUCT,
@@ -65,7 +70,10 @@ def compile_all(level: str, tell: Callable[[str], None]) -> None:
         if done == 0:
             tell(f"Compiling {total} kernels for {level}, only once ...")
 
-    _kernels(level).load([name for siblings in _SIBLINGS for name in siblings], told)
+    names = [name for siblings in _SIBLINGS for name in siblings]
+    if level not in SMALL_CACHE_LEVELS:
+        names = [name for name in names if not name.endswith(SMALL_CACHES)]
+    _kernels(level).load(names, told)
 
 
 @cache
