@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.drafts import with_draft
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
-from app.interrupts import HeldInterrupt
+from app.interrupts import AskedToStop, HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import Preferences, engine_options, generate_options
 from app.output import Console, ProgressBar
@@ -148,10 +148,11 @@ def _answer(request: GenerateRequest, generation: Generation, console: Console, 
     last_text = ""
     try:
         try:
-            for chunk in generation:
-                prefill.close()
-                last_text = _write(chunk.text, request, console) or last_text
-        except KeyboardInterrupt:
+            with AskedToStop(generation.cancel):
+                for chunk in generation:
+                    prefill.close()
+                    last_text = _write(chunk.text, request, console) or last_text
+        except KeyboardInterrupt:  # a second one
             generation.cancel()
             for chunk in generation:
                 last_text = _write(chunk.text, request, console) or last_text

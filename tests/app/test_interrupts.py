@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
 import pytest
 
-from app.interrupts import HeldInterrupt
+from app.interrupts import AskedToStop, HeldInterrupt
 
 
 def test_it_is_raised_where_it_is_asked_for() -> None:
@@ -75,3 +76,23 @@ def test_other_threads_may_use_it() -> None:
     thread.start()
     thread.join()
     assert reached == ["end"]
+
+
+def test_the_first_interrupt_asks_and_nothing_is_lost() -> None:
+    asked: list[int] = []
+    pieces = []
+    with AskedToStop(lambda: asked.append(1)):
+        for piece in range(5):
+            if piece == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            pieces.append(piece)
+    assert (asked, pieces) == ([1], [0, 1, 2, 3, 4])
+
+
+def test_a_second_interrupt_is_raised() -> None:
+    asked: list[int] = []
+    with pytest.raises(KeyboardInterrupt), AskedToStop(lambda: asked.append(1)):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+    assert asked == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
