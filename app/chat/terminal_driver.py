@@ -1,7 +1,8 @@
 """What comes from the terminal: bytes to keys and pastes.
 
-Owns two things that Textual's driver gets wrong: what follows an escape inside a paste would be taken for keys
-(Enter sends, Ctrl+Q leaves), and bytes that are no UTF-8 would end the chat. Knows nothing of what keys do.
+Owns three things that Textual's driver gets wrong: what follows an escape inside a paste would be taken for keys
+(Enter sends, Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, and a size that the environment inherited
+from another terminal would count for more than this terminal's own. Knows nothing of what keys do.
 """
 
 from __future__ import annotations
@@ -59,7 +60,15 @@ def _beginning_at_end(text: str, mark: str) -> str:
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver with a guard before its parser, and one U+FFFD for bytes that are no UTF-8."""
+    """Textual's driver with a guard before its parser, one U+FFFD for bytes that are no UTF-8, and the true size."""
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Columns and lines as the terminal says them; COLUMNS and LINES only where it doesn't."""
+        try:
+            columns, lines = os.get_terminal_size(self._file.fileno())
+        except (OSError, ValueError):
+            columns = lines = 0
+        return (columns, lines) if columns and lines else super()._get_terminal_size()
 
     def run_input_thread(self) -> None:
         """Reads until the driver is told to stop."""

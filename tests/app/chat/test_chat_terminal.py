@@ -15,9 +15,13 @@ PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 
 
 def open_chat(model: Path, data: Path) -> Terminal:
-    """The chat as the command starts it, its conversations in a folder of the test."""
+    """The chat as the command starts it, its conversations in a folder of the test.
+
+    The environment claims the size of another terminal, as it does where a program was started from one.
+    """
     command = [sys.executable, "-m", "app", "chat", str(model), "--temp", "0", "-n", "2000"]
-    return Terminal(command, environment={**os.environ, "XDG_DATA_HOME": str(data)}, folder=ROOT, columns=90, lines=30)
+    environment = {**os.environ, "XDG_DATA_HOME": str(data), "COLUMNS": "40", "LINES": "12"}
+    return Terminal(command, environment=environment, folder=ROOT, columns=90, lines=30)
 
 
 def wait(terminal: Terminal, *texts: str) -> str:
