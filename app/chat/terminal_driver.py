@@ -65,7 +65,7 @@ class TerminalDriver(LinuxDriver):
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and lines as the terminal says them; COLUMNS and LINES only where it doesn't."""
         try:
-            columns, lines = os.get_terminal_size(self._file.fileno())
+            columns, lines = os.get_terminal_size(self.fileno)
         except (OSError, ValueError):
             columns = lines = 0
         return (columns, lines) if columns and lines else super()._get_terminal_size()
