@@ -85,7 +85,7 @@ def list_repository(repository: str, access: HubAccess) -> HubListing:
     except HfHubHTTPError as error:
         raise _refusal(error, repository) from error
     except Exception as error:  # the transport's own errors: httpx's or another's, as huggingface_hub has it
-        raise _unreachable(repository, error) from error
+        raise unreachable(repository, error) from error
     files = [
         HubFile(name=item.rfilename, size_bytes=item.size or 0, sha256=item.lfs.sha256 if item.lfs else None)
         for item in info.siblings or []
@@ -218,10 +218,16 @@ def _refusal(error: HfHubHTTPError, what: str) -> DownloadError:
             f"{what} is not on the hub, or it is private ({status}): check the name, or set HF_TOKEN to a token that "
             "may read it."
         )
+    return refusal_of_status(status, what)
+
+
+def refusal_of_status(status: int, what: str) -> DownloadError:
+    """One sentence for a status that says nothing more."""
     return DownloadError(f"The hub answered {status} for {what}: try again later.")
 
 
-def _unreachable(what: str, error: Exception) -> DownloadError:
+def unreachable(what: str, error: Exception) -> DownloadError:
+    """One sentence for a hub that did not answer."""
     return DownloadError(
         f"The hub can't be reached for {what} ({_reason(error)}): check the network, or set HF_ENDPOINT to a mirror."
     )

@@ -57,7 +57,7 @@ def pick_files(names: Iterable[str], choice: str | None, *, where: str) -> tuple
     names: every file of the repository or folder `where`.  choice: a quantisation (capitals don't matter), the name
     of a .gguf file, or None for Q4_K_M or what comes nearest.  Raises DownloadError that names what there is.
     """
-    models = _models(names, where)
+    models = gguf_models(names, where)
     if not models:
         raise DownloadError(f"{where} holds no GGUF model: choose one that does (their names often end in -GGUF).")
     if choice is None:
@@ -74,7 +74,7 @@ def pick_files(names: Iterable[str], choice: str | None, *, where: str) -> tuple
     return _complete(min(chosen, key=_plainness), where)
 
 
-def _models(names: Iterable[str], where: str) -> list[tuple[str, ...]]:
+def gguf_models(names: Iterable[str], where: str) -> list[tuple[str, ...]]:
     """The GGUF models among the names, each with its pieces; projectors and importance matrices are none."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -54,6 +54,9 @@ class FakeHub:
         self.gated: set[str] = set()
         self.required_token: str | None = None
         self.requests: list[SeenRequest] = []
+        self.searches: list[dict[str, list[str]]] = []
+        self.search_status = 200
+        self.extras: dict[str, dict[str, object]] = {}  # by repository: what a search tells of it beside its name
         self.address = ""
 
     def add(self, repository: str, name: str, content: bytes) -> FakeFile:
@@ -93,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append(
             SeenRequest(path=path, range=self.headers.get("Range"), authorization=self.headers.get("Authorization"))
         )
-        if listing := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?", path):
+        if path == "/api/models":
+            self._search(parse_qs(urlsplit(self.path).query))
+        elif listing := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?", path):
             self._listing(listing[1])
         elif resolve := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self._file(resolve[1], resolve[2], resolve[3])
@@ -102,6 +107,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: tests read `hub.requests`."""
+
+    def _search(self, query: dict[str, list[str]]) -> None:
+        self.hub.searches.append(query)
+        if self.hub.search_status != 200:
+            return self._refuse(self.hub.search_status)
+        found = [name for name in self.hub.repositories if query["search"][0].lower() in name.lower()]
+        self._send_json([{"id": name, **self.hub.extras.get(name, {})} for name in found])
 
     def _listing(self, repository: str) -> None:
         if not self._may_read():
@@ -112,7 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
         if files is None:
             return self._refuse(401, "RepoNotFound")
         siblings = [_sibling(name, file) for name, file in files.items()]
-        body = json.dumps({"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}).encode()
+        self._send_json({"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings})
+
+    def _send_json(self, content: object) -> None:
+        body = json.dumps(content).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
