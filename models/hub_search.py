@@ -51,8 +51,7 @@ def search_repositories(text: str, access: HubAccess, *, limit: int = 20) -> tup
 
     if access.is_offline:
         raise DownloadError("Downloads are off (--offline or HF_HUB_OFFLINE), so the hub is not asked.")
-    parameters = [("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(limit))]
-    parameters += [("expand[]", name) for name in _EXPANDED]
+    parameters = {"search": text, "filter": "gguf", "sort": "downloads", "limit": limit, "expand[]": _EXPANDED}
     try:
         response = get_session().get(
             f"{access.endpoint or _HUB}/api/models", params=parameters, headers=build_hf_headers(), timeout=_TIMEOUT_S
