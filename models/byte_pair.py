@@ -36,6 +36,33 @@ def _bytes_of_characters() -> Mapping[str, int]:
     return {character: byte for byte, character in byte_alphabet().items()}
 
 
+class MergingMachine:
+    """Cuts a text into words and merges within them.  num_lost_merges: those of tokens that are not there.
+
+    Raises VocabularyError when the merges are no merges.
+    """
+
+    def __init__(
+        self, *, vocabulary: Mapping[str, int], merges: Sequence[str], rule: PreTokenizer, unknown: str | None = None
+    ) -> None:
+        """vocabulary: ids by text.  merges: 'left right', the first one first.  unknown: the text of the token for what
+        has none; where the rule writes text, what has none becomes byte tokens if it is None."""
+        known = dict(vocabulary)
+        pairs = _split_merges(merges)
+        self.num_lost_merges = 0
+        try:
+            model = _machine(known, pairs, rule, unknown)
+        except Exception:  # the library raises a bare Exception for a merge of what is not in the vocabulary
+            kept = [pair for pair in pairs if {*pair, "".join(pair)} <= known.keys()]
+            self.num_lost_merges = len(pairs) - len(kept)
+            model = _machine(known, kept, rule, unknown)
+        self._tokenizer = _tokenizer(model, rule)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text without lone surrogates."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+
 class BytePairEncoder:
     """Plain text to ids and ids to bytes.  missing_bytes: those without a token.
 
@@ -55,15 +82,8 @@ class BytePairEncoder:
             byte: vocabulary[character] for byte, character in byte_alphabet().items() if character in vocabulary
         }
         self.missing_bytes = bytes(byte for byte in range(256) if byte not in self._byte_ids)
-        pairs = _split_merges(merges)
-        self.num_lost_merges = 0
-        try:
-            model = _machine(vocabulary, pairs, rule)
-        except Exception:  # the library raises a bare Exception for a merge of what is not in the vocabulary
-            kept = [pair for pair in pairs if {*pair, "".join(pair)} <= vocabulary.keys()]
-            self.num_lost_merges = len(pairs) - len(kept)
-            model = _machine(vocabulary, kept, rule)
-        self._tokenizer = _tokenizer(model, rule)
+        self._machine = MergingMachine(vocabulary=vocabulary, merges=merges, rule=rule)
+        self.num_lost_merges = self._machine.num_lost_merges
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
         """The ids of a text without lone surrogates.  What stands before it makes no difference here.
@@ -74,7 +94,7 @@ class BytePairEncoder:
             data = text.encode()
             if len(data.translate(None, lacking)) < len(data):
                 text = "".join("\ufffd" if set(character.encode()) & {*lacking} else character for character in text)
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._machine.encode(text)
 
     def byte_id(self, byte: int) -> int:
         """The token of one byte that is not missing."""
@@ -100,18 +120,26 @@ def _split_merges(merges: Sequence[str]) -> list[Merge]:
     return pairs  # pyright: ignore[reportReturnType]  (the loop has checked the lengths)
 
 
-def _machine(vocabulary: dict[str, int], pairs: list[Merge], rule: PreTokenizer) -> BPE:
+def _machine(vocabulary: dict[str, int], pairs: list[Merge], rule: PreTokenizer, unknown: str | None) -> BPE:
     from tokenizers.models import BPE
 
-    return BPE(vocabulary, pairs, ignore_merges=rule.ignores_merges)
+    if rule.writes_bytes:
+        return BPE(vocabulary, pairs, ignore_merges=rule.ignores_merges)
+    falls_back = unknown is None
+    return BPE(vocabulary, pairs, ignore_merges=rule.ignores_merges, byte_fallback=falls_back, unk_token=unknown)
 
 
 def _tokenizer(model: BPE, rule: PreTokenizer) -> Tokenizer:
     from tokenizers import Regex, Tokenizer
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
+    def cuts(patterns: Sequence[str]) -> list[Split]:
+        return [Split(Regex(pattern), behavior="isolated") for pattern in patterns]
+
     tokenizer = Tokenizer(model)
-    cuts = [Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
-    # The model's words are bytes written in the alphabet above; the cuts see the text itself.
-    tokenizer.pre_tokenizer = Sequence([*cuts, ByteLevel(add_prefix_space=False, use_regex=False)])  # pyright: ignore[reportAttributeAccessIssue]
+    # The words are bytes written in the alphabet above; the first cuts see the text itself.
+    writing = [ByteLevel(add_prefix_space=False, use_regex=False)] if rule.writes_bytes else []
+    steps = [*cuts(rule.patterns), *writing, *cuts(rule.byte_patterns)]
+    if steps:
+        tokenizer.pre_tokenizer = Sequence(steps)  # pyright: ignore[reportAttributeAccessIssue]
     return tokenizer

@@ -35,6 +35,7 @@ class SentencePieceEncoder:
     """
 
     missing_bytes = b""
+    num_lost_merges = 0
 
     def __init__(
         self,

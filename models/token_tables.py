@@ -14,14 +14,17 @@ import numpy as np
 
 from models.errors import VocabularyError, quoted
 from models.gguf_values import MetadataValue
+from models.merge_signatures import known_merges
 from models.pretokenizers import DEFAULT, PRE_TOKENIZERS, PreTokenizer
 from models.special_tokens import BARRED, BYTE_TEXT, END_TEXTS, END_TEXTS_OF_CONTROLS, TokenKind
 
 Metadata = Mapping[str, MetadataValue]
-Algorithm = Literal["byte pairs", "sentence pieces"]
+Algorithm = Literal["byte pairs", "text pairs", "sentence pieces"]
 
 _PREFIX = "tokenizer.ggml."
-_ALGORITHMS: Mapping[str, Algorithm] = {"gpt2": "byte pairs", "llama": "sentence pieces"}
+_KINDS = ("gpt2", "gemma4", "llama")
+_RULES_OF_KINDS: Mapping[str, str] = {"gemma4": "gemma4"}
+"""Kinds that mean a rule for words; files of these need not name it."""
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _ROLE_KEYS = (*_END_KEYS, "bos_token_id", "unknown_token_id", "padding_token_id")
 _DAMAGED = "the file is damaged or was not made by a current converter."
@@ -32,7 +35,7 @@ _SPECIAL_DEFAULTS = {"bos_token_id": 1, "eos_token_id": 2}  # of the SentencePie
 class TokenTables:
     """The tokens by id, and what the file says of their use.
 
-    kinds: int32 [size], values of TokenKind.  scores: float32 [size], empty for byte pairs.  merges: empty for sentence
+    kinds: int32 [size], values of TokenKind.  scores: float32 [size], empty for pairs.  merges: empty for sentence
     pieces.  adds_blank: a blank is put before a text.  end_ids: tokens that end a turn or a text.  notes: sentences for
     the user.
     """
@@ -55,46 +58,51 @@ class TokenTables:
 def read_token_tables(metadata: Metadata) -> TokenTables:
     """Raises VocabularyError where the metadata lacks a table or contradicts itself."""
     notes: list[str] = []
-    algorithm = _algorithm(metadata)
+    kind = _vocabulary_kind(metadata)
     texts = _strings(metadata, "tokens")
     roles = _roles(metadata, len(texts), notes)
     kinds = _kinds(metadata, texts, roles, notes)
-    is_byte_pairs = algorithm == "byte pairs"
-    rule = _rule(metadata, notes) if is_byte_pairs else DEFAULT
-    if not is_byte_pairs:
+    is_pairs = kind != "llama"
+    merges = _strings(metadata, "merges") if is_pairs else ()
+    rule = _rule(metadata, kind, merges, notes) if is_pairs else DEFAULT
+    if not is_pairs:
         for key, default in _SPECIAL_DEFAULTS.items():
             if _PREFIX + key not in metadata and default < len(texts) and kinds[default] == TokenKind.CONTROL:
                 roles[key] = default
     bos_id, eos_id = roles.get("bos_token_id"), roles.get("eos_token_id")
     return TokenTables(
-        algorithm=algorithm,
+        algorithm=_algorithm(rule) if is_pairs else "sentence pieces",
         rule=rule,
         texts=texts,
         kinds=kinds,
-        scores=np.empty(0, np.float32) if is_byte_pairs else _numbers(metadata, "scores", len(texts), np.float32),
-        merges=_strings(metadata, "merges") if is_byte_pairs else (),
+        scores=np.empty(0, np.float32) if is_pairs else _numbers(metadata, "scores", len(texts), np.float32),
+        merges=merges,
         bos_id=bos_id,
         eos_id=eos_id,
-        add_bos=_flag(metadata, "add_bos_token", rule.adds_bos if is_byte_pairs else True) and bos_id is not None,
+        add_bos=_flag(metadata, "add_bos_token", rule.adds_bos if is_pairs else True) and bos_id is not None,
         add_eos=_flag(metadata, "add_eos_token", False) and eos_id is not None,
-        adds_blank=not is_byte_pairs and _flag(metadata, "add_space_prefix", True),
+        adds_blank=not is_pairs and _flag(metadata, "add_space_prefix", True),
         end_ids=_end_ids(texts, kinds, roles),
         notes=tuple(notes),
     )
 
 
-def _algorithm(metadata: Metadata) -> Algorithm:
+def _vocabulary_kind(metadata: Metadata) -> str:
     name = _checked(metadata, "model", str, "a string")
-    if name not in _ALGORITHMS:
+    if name not in _KINDS:
         raise VocabularyError(
             f"The vocabulary is of the kind {quoted(name)} (tokenizer.ggml.model), and Tandem reads "
-            f"{' and '.join(map(quoted, _ALGORITHMS))}: choose another model."
+            f"{', '.join(map(quoted, _KINDS[:-1]))} and {quoted(_KINDS[-1])}: choose another model."
         )
-    return _ALGORITHMS[name]
+    return name
 
 
-def _rule(metadata: Metadata, notes: list[str]) -> PreTokenizer:
-    name = metadata.get(_PREFIX + "pre")
+def _algorithm(rule: PreTokenizer) -> Algorithm:
+    return "byte pairs" if rule.writes_bytes else "text pairs"
+
+
+def _rule(metadata: Metadata, kind: str, merges: Sequence[str], notes: list[str]) -> PreTokenizer:
+    name = _RULES_OF_KINDS.get(kind, metadata.get(_PREFIX + "pre"))
     if isinstance(name, str) and name in PRE_TOKENIZERS:
         return PRE_TOKENIZERS[name]
     if name is None:
@@ -102,6 +110,9 @@ def _rule(metadata: Metadata, notes: list[str]) -> PreTokenizer:
     else:
         rule = quoted(str(name))
         problem = f"The file cuts text into words by a rule that Tandem does not know (tokenizer.ggml.pre is {rule})"
+    if (found := known_merges(merges)) is not None:
+        notes.append(f"{problem}: its merges are those of {found.family}, so the rule {found.rule!r} is used.")
+        return PRE_TOKENIZERS[found.rule]
     notes.append(
         f"{problem}: the default rule is used, numbers, blanks and punctuation may become other tokens than in "
         "training, and answers may be worse. A newer conversion of the model, or another model, avoids that."

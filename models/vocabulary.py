@@ -1,7 +1,8 @@
 """A model's vocabulary: text or bytes to token ids and back.
 
 Owns which tokens are special, what bytes they stand for, and what stands at the borders of a text.  Does not know
-metadata (token_tables.py), templates, chats, or how plain text is merged (byte_pair.py, sentence_pieces.py).
+metadata (token_tables.py), templates, chats, or how plain text is merged (byte_pair.py, text_pairs.py,
+sentence_pieces.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from models.errors import VocabularyError
 from models.gguf_values import MetadataValue
 from models.sentence_pieces import SentencePieceEncoder
 from models.special_tokens import END_TEXTS_OF_CONTROLS, TokenFinder, TokenKind
+from models.text_pairs import TextPairEncoder
 from models.token_tables import TokenTables, read_token_tables
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -27,8 +29,13 @@ _SPECIAL_KINDS = (*_CONTROL_KINDS, TokenKind.USER_DEFINED)
 
 
 class TextEncoder(Protocol):
-    """How plain text becomes ids: one for each kind of vocabulary."""
+    """How plain text becomes ids: one for each kind of vocabulary.
 
+    missing_bytes: those without a token.  num_lost_merges: merges of tokens that are not there.
+    """
+
+    @property
+    def num_lost_merges(self) -> int: ...
     @property
     def missing_bytes(self) -> bytes: ...
     def encode(self, text: str, *, after_special: bool) -> list[int]: ...
@@ -77,7 +84,8 @@ class Vocabulary:
         import hashlib
 
         tables = self._tables
-        rule = (tables.algorithm, *tables.rule.patterns, f"{tables.rule.ignores_merges} {tables.adds_blank}")
+        patterns = (*tables.rule.patterns, "", *tables.rule.byte_patterns)
+        rule = (tables.algorithm, *patterns, f"{tables.rule.ignores_merges} {tables.adds_blank}")
         digest = hashlib.sha256()
         for texts in (tables.texts, tables.merges, rule):
             digest.update("\0".join(texts).encode("utf-8", "surrogatepass") + b"\0\0")
@@ -249,22 +257,31 @@ def load_vocabulary(metadata: Mapping[str, MetadataValue]) -> Vocabulary:
     not_text = (TokenKind.CONTROL, TokenKind.UNKNOWN, TokenKind.UNUSED)
     specials = np.flatnonzero(np.isin(tables.kinds, not_text)).tolist()
     notes = list(tables.notes)
-    if tables.algorithm == "byte pairs":
-        encoder = BytePairEncoder(texts=tables.texts, merges=tables.merges, rule=tables.rule, specials=specials)
-        if encoder.num_lost_merges:
-            notes.append(
-                f"{encoder.num_lost_merges} of the {len(tables.merges)} merges in the file are of tokens that it lacks "
-                "and are left out: some words may become other tokens than in training."
-            )
-    else:
-        encoder = SentencePieceEncoder(
-            texts=tables.texts,
-            scores=tables.scores,
-            kinds=tables.kinds,
-            specials=specials,
-            adds_blank=tables.adds_blank,
+    encoder = _encoder(tables, specials)
+    if encoder.num_lost_merges:
+        notes.append(
+            f"{encoder.num_lost_merges} of the {len(tables.merges)} merges in the file are of tokens that it lacks "
+            "and are left out: some words may become other tokens than in training."
         )
     return Vocabulary(tables, encoder, notes)
+
+
+def _encoder(tables: TokenTables, specials: Collection[int]) -> TextEncoder:
+    match tables.algorithm:
+        case "byte pairs":
+            return BytePairEncoder(texts=tables.texts, merges=tables.merges, rule=tables.rule, specials=specials)
+        case "text pairs":
+            return TextPairEncoder(
+                texts=tables.texts, merges=tables.merges, kinds=tables.kinds, rule=tables.rule, specials=specials
+            )
+        case "sentence pieces":
+            return SentencePieceEncoder(
+                texts=tables.texts,
+                scores=tables.scores,
+                kinds=tables.kinds,
+                specials=specials,
+                adds_blank=tables.adds_blank,
+            )
 
 
 def _as_text(text: str | bytes) -> str:

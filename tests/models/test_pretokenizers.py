@@ -88,7 +88,7 @@ def test_a_control_token_is_no_word() -> None:
 
 
 def test_every_rule_builds_a_vocabulary() -> None:
-    for name in PRE_TOKENIZERS:
+    for name in (name for name, rule in PRE_TOKENIZERS.items() if rule.writes_bytes):
         vocabulary = load_vocabulary(byte_pair_metadata(name))
         text = "I'm 1234 the fox\n\n  über 你好"
         assert vocabulary.notes == ()

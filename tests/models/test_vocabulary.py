@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import CONTROL, UNUSED, USER_DEFINED, byte_pair_metadata, sentence_piece_metadata
 
+from models import merge_signatures
 from models.errors import VocabularyError
+from models.merge_signatures import KnownMerges, merges_hash
+from models.pretokenizers import PRE_TOKENIZERS
 from models.vocabulary import Vocabulary, load_vocabulary
 
 BYTE_PAIRS = load_vocabulary(byte_pair_metadata())
@@ -172,6 +175,35 @@ def test_an_unknown_rule_for_words_is_told(name: str | None) -> None:
     (note,) = load_vocabulary(byte_pair_metadata(name)).notes
     assert "tokenizer.ggml.pre" in note and "answers may be worse" in note
     assert name is None or name in note
+
+
+@pytest.mark.parametrize("name", [None, "a-rule-of-tomorrow"])
+def test_a_rule_is_recovered_from_merges_that_are_known(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    merges = byte_pair_metadata()["tokenizer.ggml.merges"]
+    known = {merges_hash(merges): KnownMerges(family="Fox 1", rule="llama-bpe")}
+    monkeypatch.setattr(merge_signatures, "_BY_HASH", known)
+    vocabulary = load_vocabulary(byte_pair_metadata(name, changes={"add_bos_token": None}))
+    (note,) = vocabulary.notes
+    assert "tokenizer.ggml.pre" in note and "Fox 1" in note and "'llama-bpe'" in note
+    assert vocabulary.add_bos is True  # as that rule has it
+    text = "12345 foxes\n\n"
+    assert plain(vocabulary, text) == plain(load_vocabulary(byte_pair_metadata("llama-bpe")), text)
+    other = load_vocabulary(byte_pair_metadata(name, changes={"merges": merges[:-1]}))
+    assert "the default rule is used" in other.notes[0]
+
+
+def test_every_known_vocabulary_names_a_rule() -> None:
+    assert {found.rule for found in merge_signatures._BY_HASH.values()} <= PRE_TOKENIZERS.keys()
+
+
+def test_text_pairs_fall_back_on_the_unknown_token_where_bytes_are_missing() -> None:
+    metadata = {"model": "gemma4", "tokens": ["<unk>", "a", "b", "ab", "\u2581"], "token_type": [2, 1, 1, 1, 1]}
+    found = load_vocabulary({f"tokenizer.ggml.{key}": value for key, value in {**metadata, "merges": ["a b"]}.items()})
+    assert plain(found, "ab éa") == [3, 4, 0, 1]
+    assert plain(found, b"a\xff") == [1, 0]
+    without = {**metadata, "token_type": [1, 1, 1, 1, 1], "merges": ["a b"]}
+    with pytest.raises(VocabularyError, match="0 of the 256 byte tokens"):
+        load_vocabulary({f"tokenizer.ggml.{key}": value for key, value in without.items()})
 
 
 def test_missing_kinds_are_guessed_and_told() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import real_words, reference
 
-from models.vocabulary import Vocabulary
+from models.gguf_file import open_model_file
+from models.vocabulary import Vocabulary, load_vocabulary
 
 NAMES = ("smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b")
 PathOf = Callable[[str], Path]
@@ -110,6 +111,15 @@ def test_the_two_qwen_files_have_one_vocabulary(model_path: PathOf) -> None:
     small, large = (real_words(model_path(f"qwen2.5-coder-{size}"))[0] for size in ("0.5b", "1.5b"))
     assert small.fingerprint == large.fingerprint
     assert small.fingerprint != real_words(model_path("smollm2-135m"))[0].fingerprint
+
+
+@pytest.mark.parametrize("model", ["smollm2-135m", "qwen2.5-coder-0.5b"])
+def test_a_file_that_forgot_its_rule_is_read_by_its_merges(model: str, model_path: PathOf) -> None:
+    with open_model_file(model_path(model)) as file:
+        metadata = {key: value for key, value in file.metadata.items() if key != "tokenizer.ggml.pre"}
+    vocabulary = load_vocabulary(metadata)
+    assert "its merges are those of" in vocabulary.notes[0]
+    assert vocabulary.fingerprint == real_words(model_path(model))[0].fingerprint
 
 
 def test_control_tokens_add_nothing_to_the_text(name: str, vocabulary: Vocabulary) -> None:
