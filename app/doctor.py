@@ -9,11 +9,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.errors import EXIT_SUCCESS
 from app.output import Console
 from app.versions import package_versions, tandem_version
+
+if TYPE_CHECKING:
+    from runtime.cards import Cards
 
 _VARIABLES = ("TANDEM_", "HF_", "NUMBA_", "OMP_", "PIP_", "XDG_", "LANG", "LC_", "TERM", "COLORTERM", "NO_COLOR")
 _SECRETS = ("TOKEN", "PASSWORD", "SECRET", "KEY", "INDEX_URL", "PROXY")
@@ -75,6 +78,7 @@ def run(folders: Folders, console: Console, *, as_json: bool) -> int:
 
 def diagnose(folders: Folders, environment: Mapping[str, str] = os.environ) -> Diagnosis:
     """The facts as they are now."""
+    from runtime.cards import read_cards
     from runtime.machine import default_threads, read_machine
 
     machine = read_machine()
@@ -84,12 +88,25 @@ def diagnose(folders: Folders, environment: Mapping[str, str] = os.environ) -> D
         machine=asdict(machine),
         default_threads=default_threads(machine),
         kernels=_kernels_facts(folders.kernels),
-        devices=(f"cpu: {machine.cpu_name}, {machine.isa}",),
+        devices=(f"cpu: {machine.cpu_name}, {machine.isa}", *gpu_lines(read_cards())),
         models=_models_facts(folders.models),
         settings_file=str(folders.settings_file),
         settings_file_exists=folders.settings_file.is_file(),
         environment=_shown_variables(environment),
     )
+
+
+def gpu_lines(cards: Cards) -> list[str]:
+    """Every card with what decides whether and how it is used, or why there is none."""
+    from runtime.catalog import size_text
+
+    driver = f", driver {cards.driver_version}" if cards.driver_version else ""
+    lines = [
+        f"gpu {card.index}: {card.name}, compute capability {card.capability_text}, {size_text(card.free_bytes)} of "
+        f"{size_text(card.total_bytes)} free{driver}"
+        for card in cards.cards
+    ]
+    return [*lines, *([f"gpu: {cards.fault}"] if cards.fault else [])]
 
 
 def _kernels_facts(folder: Path) -> KernelsFacts:

@@ -1,95 +1,104 @@
-"""The memory bill before a model is loaded, and the context size that it allows.
+"""The memory bill: what a model reserves on each device, against what is free there.
 
-Owns the choice.  Does not know how a device lays things out: it asks a function what a context size would cost.
+Owns the sums and their wording.  Does not know how a device lays things out, nor what is chosen (planner.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from models.transfers import size_text
-from runtime.devices.binding import PAGE_SIZE, DeviceMemory
-from runtime.errors import CapacityError
+from runtime.devices.binding import DeviceMemory
 
-DEFAULT_CONTEXT_SIZE = 8192
-# Below this a default would be of no use to anyone.
-MIN_DEFAULT_CONTEXT_SIZE = 256
+DeviceKind = Literal["cpu", "gpu"]
+
+NOTHING = DeviceMemory(weights_bytes=0, kv_bytes=0, workspace_bytes=0)
+
 # What stays free for everything else: a tenth, but no more than this.
 _MARGIN_BYTES = 512 * 2**20
 _MARGIN_SHARE = 10
 
-Price = Callable[[int], DeviceMemory]
+
+def machine_margin_bytes(available_bytes: int) -> int:
+    """Of the machine's memory, what is left to other programs."""
+    return min(_MARGIN_BYTES, available_bytes // _MARGIN_SHARE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceBill:
+    """What one device will hold.  name: for people.
+
+    memory: of the model's part there, to the byte.  draft: of the draft model, if it lies there.  graph_bytes: what a
+    card's driver, kernels and recorded steps take beside, an estimate; 0 on the CPU.  free_bytes: before loading, None
+    where it is not known.  margin_bytes: of that stays free.
+    """
+
+    kind: DeviceKind
+    name: str
+    memory: DeviceMemory
+    draft: DeviceMemory | None = None
+    graph_bytes: int = 0
+    free_bytes: int | None = None
+    margin_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """All that the device will hold."""
+        return self.memory.total_bytes + (self.draft.total_bytes if self.draft else 0) + self.graph_bytes
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What it can spare."""
+        return None if self.free_bytes is None else max(0, self.free_bytes - self.margin_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can spare that much."""
+        return self.budget_bytes is None or self.total_bytes <= self.budget_bytes
+
+    def __str__(self) -> str:
+        draft = f"; its draft model {self.draft}" if self.draft else ""
+        graph = f", driver and recorded steps about {size_text(self.graph_bytes)}" if self.graph_bytes else ""
+        return f"{self.memory}{graph}{draft}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryBill:
-    """What a model will reserve with that context size.
+    """What a model will reserve with that context size and so many of its last layers, and the head, on a GPU.
 
-    draft: what its draft model will, if it has one.  available_bytes: what the machine had to spare, if known.
+    devices: the CPU, and the GPU if it has a part.
     """
 
     context_size: int
-    memory: DeviceMemory
-    available_bytes: int | None
-    draft: DeviceMemory | None = None
+    gpu_layers: int
+    devices: tuple[DeviceBill, ...]
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The model on all devices together."""
+        parts = [device.memory for device in self.devices]
+        return DeviceMemory(
+            weights_bytes=sum(part.weights_bytes for part in parts),
+            kv_bytes=sum(part.kv_bytes for part in parts),
+            workspace_bytes=sum(part.workspace_bytes for part in parts),
+        )
+
+    @property
+    def draft(self) -> DeviceMemory | None:
+        """The draft model's, if there is one."""
+        return next((device.draft for device in self.devices if device.draft), None)
 
     @property
     def total_bytes(self) -> int:
-        """Both together."""
-        return self.memory.total_bytes + (self.draft.total_bytes if self.draft is not None else 0)
+        """Everything together."""
+        return sum(device.total_bytes for device in self.devices)
 
+    @property
+    def fits(self) -> bool:
+        """Whether every device can spare its part."""
+        return all(device.fits for device in self.devices)
 
-def make_bill(
-    *,
-    price: Price,
-    trained_context_size: int,
-    asked_context_size: int | None,
-    available_bytes: int | None,
-    draft_price: Price | None = None,
-) -> MemoryBill:
-    """The bill for the context size asked for, or else the least of what was trained, 8192 and what fits.
-
-    Raises CapacityError when that does not fit.
-    """
-    budget = None if available_bytes is None else available_bytes - min(_MARGIN_BYTES, available_bytes // _MARGIN_SHARE)
-
-    def bill(context_size: int) -> MemoryBill:
-        return MemoryBill(
-            context_size=context_size,
-            memory=price(context_size),
-            available_bytes=available_bytes,
-            draft=draft_price(context_size) if draft_price is not None else None,
-        )
-
-    wanted = bill(asked_context_size or min(trained_context_size, DEFAULT_CONTEXT_SIZE))
-    if budget is None or wanted.total_bytes <= budget:
-        return wanted
-    smallest = min(wanted.context_size, MIN_DEFAULT_CONTEXT_SIZE)
-    if asked_context_size is not None or bill(smallest).total_bytes > budget:
-        raise _too_large(wanted if asked_context_size is not None else bill(smallest), budget)
-    return bill(_largest(bill, smallest, wanted.context_size, budget))
-
-
-def _largest(bill: Callable[[int], MemoryBill], fits: int, too_large: int, budget: int) -> int:
-    """The largest number of positions in whole pages that fits, between one that does and one that does not."""
-    low, high = fits // PAGE_SIZE, -(-too_large // PAGE_SIZE)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if bill(middle * PAGE_SIZE).total_bytes <= budget:
-            low = middle
-        else:
-            high = middle
-    return max(fits, low * PAGE_SIZE)
-
-
-def _too_large(bill: MemoryBill, budget: int) -> CapacityError:
-    draft = f"; its draft model {bill.draft}" if bill.draft is not None else ""
-    return CapacityError(
-        f"The model needs {size_text(bill.total_bytes)} with a context of {bill.context_size} tokens "
-        f"({bill.memory}{draft}), "
-        f"and this machine can spare {size_text(budget)}. "
-        f"Choose a smaller context size or a smaller model, or close other programs.",
-        needed_bytes=bill.total_bytes,
-        available_bytes=budget,
-    )
+    def on(self, kind: DeviceKind) -> DeviceBill | None:
+        """One device's part."""
+        return next((device for device in self.devices if device.kind == kind), None)

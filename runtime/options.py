@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from runtime.constraints import OutputConstraint
 from runtime.devices.binding import Activations, CacheType
@@ -23,7 +23,13 @@ ISA_LEVELS = ("auto", "avx512", "avxvnni", "avx2", "neon", "portable")
 
 DEFAULT_KERNEL_FOLDER = Path("~/.cache/tandem/kernels")
 
+DEVICES = ("auto", "cpu", "gpu")
+GPU_LAYERS = ("auto", "all")
+DEFAULT_VRAM_MARGIN_BYTES = 512 * 2**20
+
 MAX_CONTEXT_SIZE = 2**24
+MAX_GPU_LAYERS = 2**16
+MAX_VRAM_MARGIN_BYTES = 2**50
 MAX_THREADS = 2**16
 MAX_BATCH_SIZE = 2**16
 MAX_SEQUENCES = 1024
@@ -31,6 +37,7 @@ MAX_TOKENS = 2**31 - 1
 MAX_LOGPROBS = 10_000
 MAX_STOPS = 256
 
+DeviceChoice = Literal["auto", "cpu", "gpu"]
 PrefillProgress = Callable[[int, int], None]
 
 
@@ -44,6 +51,9 @@ class EngineOptions:
     activations: how inputs of products are rounded.  isa: the instruction set, for tests and comparisons.
     kernel_folder: where compiled kernels are kept from one run to the next.
     speculation: guessing the next tokens ahead, and with what.
+    device: "cpu" uses no GPU, "gpu" refuses to go without, "auto" takes one if there is one.  gpu_layers: so many of
+    the last layers, and the head, on the GPU; "auto": as many as fit; numbers beyond the model's mean all.
+    vram_margin_bytes: of the GPU's memory, what stays free for others.
     """
 
     context_size: int | None = None
@@ -57,6 +67,9 @@ class EngineOptions:
     max_sequences: int = 1
     max_outputs: int = 32
     speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
+    device: DeviceChoice = "auto"
+    gpu_layers: int | Literal["auto", "all"] = "auto"
+    vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
 
     def __post_init__(self) -> None:
         if self.context_size is not None:
@@ -69,6 +82,12 @@ class EngineOptions:
         check_choice("cache_type_k", self.cache_type_k, CACHE_TYPES, flag="--cache-type-k")
         check_choice("cache_type_v", self.cache_type_v, CACHE_TYPES, flag="--cache-type-v")
         check_choice("activations", self.activations, ACTIVATIONS, flag="--activations")
+        check_choice("device", self.device, DEVICES, flag="--device")
+        if self.gpu_layers not in GPU_LAYERS:
+            check_integer("gpu_layers", self.gpu_layers, low=0, high=MAX_GPU_LAYERS, flag="--gpu-layers")
+        check_integer(
+            "vram_margin_bytes", self.vram_margin_bytes, low=0, high=MAX_VRAM_MARGIN_BYTES, flag="--vram-margin"
+        )
         check_choice("isa", self.isa, ISA_LEVELS, flag="--isa")
 
 

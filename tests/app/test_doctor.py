@@ -7,7 +7,9 @@ import json
 import re
 from pathlib import Path
 
-from app.doctor import Folders, diagnose, run
+from faked_cards import cards_of, fake_card
+
+from app.doctor import Folders, diagnose, gpu_lines, run
 from app.output import Console
 
 
@@ -40,6 +42,16 @@ def test_the_json_object_holds_what_a_bug_report_needs(tmp_path: Path) -> None:
     }
     assert value["settings_file_exists"] is False
     assert value["devices"][0].startswith("cpu: ")
+    assert value["devices"][1].startswith("gpu")
+
+
+def test_cards_are_told_with_their_driver_and_what_is_free() -> None:
+    card = fake_card(12, free_gib=11)
+    assert gpu_lines(cards_of(card, fake_card(4, index=1, capability=(8, 9)))) == [
+        "gpu 0: Fake 12 GB, compute capability 8.6, 11.8 GB of 12.9 GB free, driver 580.65",
+        "gpu 1: Fake 4 GB, compute capability 8.9, 4.3 GB of 4.3 GB free, driver 580.65",
+    ]
+    assert gpu_lines(cards_of()) == ["gpu: NVIDIA's driver finds no GPU."]
 
 
 def test_the_text_tells_the_same(tmp_path: Path) -> None:

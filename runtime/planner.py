@@ -1,0 +1,193 @@
+"""The choice of context size and number of GPU layers that memory allows, and what to say when it allows none.
+
+Owns the search.  Does not know models or devices: it asks a function what a setting would cost.  That price never
+falls with a larger context or, on the GPU, with more layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from models.transfers import size_text
+from runtime.devices.binding import PAGE_SIZE, CacheType
+from runtime.errors import CapacityError, DeviceError
+from runtime.memory import DeviceBill, MemoryBill
+
+DEFAULT_CONTEXT_SIZE = 8192
+# Below this a default would be of no use to anyone.
+MIN_DEFAULT_CONTEXT_SIZE = 256
+# Each keeps keys and values in fewer bits than the one before.
+_CACHE_TYPES: tuple[CacheType, ...] = ("f16", "q8_0", "q4_0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What memory depends on.  gpu_layers: so many of the last layers, and the head with them unless there are none."""
+
+    context_size: int
+    gpu_layers: int
+    cache_type_k: CacheType
+    cache_type_v: CacheType
+
+
+Price = Callable[[Setting], MemoryBill]
+"""What a setting costs.  Raises DeviceError for what a device can't run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What was asked for.  context_size None: the least of what was trained, 8192 and what fits.
+
+    gpu_layers None: as many of num_layers as fit.  can_use_gpu: whether there is one.
+    """
+
+    trained_context_size: int
+    num_layers: int
+    context_size: int | None = None
+    gpu_layers: int | None = 0
+    can_use_gpu: bool = False
+    cache_type_k: CacheType = "f16"
+    cache_type_v: CacheType = "f16"
+
+    def setting(self, context_size: int, gpu_layers: int) -> Setting:
+        """With the types that were asked for."""
+        return Setting(
+            context_size=context_size,
+            gpu_layers=gpu_layers,
+            cache_type_k=self.cache_type_k,
+            cache_type_v=self.cache_type_v,
+        )
+
+
+def choose(wish: Wish, price: Price) -> MemoryBill:
+    """The bill for what was asked for, or for the best that fits where that was left open.
+
+    The context comes first: layers fill what it leaves.  Raises CapacityError, with the nearest settings that fit, when
+    nothing does.
+    """
+    wanted = wish.context_size or min(wish.trained_context_size, DEFAULT_CONTEXT_SIZE)
+    bill = _with_context(wish, wanted, price)
+    if bill.fits:
+        return bill
+    smallest = min(wanted, MIN_DEFAULT_CONTEXT_SIZE)
+    if wish.context_size is None:
+        found = _largest_context(smallest, wanted, lambda size: _with_context(wish, size, price))
+        if found is not None:
+            return found
+        bill = _with_context(wish, smallest, price)
+    raise _too_large(bill, wish, price)
+
+
+def largest_context(wish: Wish, gpu_layers: int, price: Price, *, most: int) -> int | None:
+    """The largest context of whole pages up to `most` with which everything fits; None when not even a page does."""
+    found = _largest_context(
+        min(PAGE_SIZE, most), most, lambda size: price(wish.setting(size, gpu_layers)), includes_most=True
+    )
+    return None if found is None else found.context_size
+
+
+def most_layers(wish: Wish, context_size: int, price: Price, *, most: int) -> MemoryBill:
+    """The bill with as many layers on the GPU as it can spare memory for, up to `most`; the CPU may yet lack room."""
+    bill = price(wish.setting(context_size, 0))
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        tried = _priced(wish.setting(context_size, middle), price)
+        part = tried.on("gpu") if tried is not None else None
+        if tried is not None and (part is None or part.fits):
+            low, bill = middle, tried
+        else:
+            high = middle - 1
+    return bill
+
+
+def _with_context(wish: Wish, context_size: int, price: Price) -> MemoryBill:
+    if wish.gpu_layers is not None:
+        return price(wish.setting(context_size, wish.gpu_layers))
+    return most_layers(wish, context_size, price, most=wish.num_layers if wish.can_use_gpu else 0)
+
+
+def _largest_context(
+    smallest: int, largest: int, bill_of: Callable[[int], MemoryBill], *, includes_most: bool = False
+) -> MemoryBill | None:
+    """The bill of the largest number of positions, in whole pages beyond the smallest, that fits below the largest."""
+    best = bill_of(smallest)
+    if not best.fits:
+        return None
+    if includes_most and (bill := bill_of(largest)).fits:
+        return bill
+    low, high = smallest // PAGE_SIZE, -(-largest // PAGE_SIZE)
+    while high - low > 1:
+        middle = (low + high) // 2
+        bill = bill_of(middle * PAGE_SIZE)
+        if bill.fits:
+            low, best = middle, bill
+        else:
+            high = middle
+    return best
+
+
+def _priced(setting: Setting, price: Price) -> MemoryBill | None:
+    """None for what a device can't run."""
+    try:
+        return price(setting)
+    except DeviceError:
+        return None
+
+
+def _too_large(bill: MemoryBill, wish: Wish, price: Price) -> CapacityError:
+    device = next(device for device in bill.devices if not device.fits)
+    budget = device.budget_bytes or 0
+    nearest = list(_nearest(bill, wish, price))
+    advice = (
+        f"What fits: {', or '.join(nearest)}."
+        if nearest
+        else "Choose a smaller context size or a smaller model, or close other programs."
+    )
+    return CapacityError(
+        f"{_described(bill, device)} needs {size_text(device.total_bytes)} ({device}), and {_where(device)} can spare "
+        f"{size_text(budget)}. {advice}",
+        needed_bytes=device.total_bytes,
+        available_bytes=budget,
+    )
+
+
+def _described(bill: MemoryBill, device: DeviceBill) -> str:
+    layers = f"{bill.gpu_layers} {'layer' if bill.gpu_layers == 1 else 'layers'}"
+    if device.kind == "gpu":
+        return f"With a context of {bill.context_size} tokens, the part of {layers}"
+    rest = f" and {layers} on the GPU" if bill.gpu_layers else ""
+    return f"With a context of {bill.context_size} tokens{rest}, the model"
+
+
+def _where(device: DeviceBill) -> str:
+    return "this machine" if device.kind == "cpu" else f"the {device.name}"
+
+
+def _nearest(bill: MemoryBill, wish: Wish, price: Price) -> Iterator[str]:
+    """Flags of settings that fit, each changing as little as it can."""
+    context_size, layers = bill.context_size, bill.gpu_layers
+    if wish.can_use_gpu:
+        other = most_layers(wish, context_size, price, most=wish.num_layers)
+        if other.fits and other.gpu_layers != layers:
+            yield f"-ngl {other.gpu_layers}"
+    smaller = largest_context(wish, layers, price, most=context_size)
+    if smaller is not None and smaller >= MIN_DEFAULT_CONTEXT_SIZE:
+        yield f"-c {smaller}"
+    for cache_type in _smaller_types(wish):
+        packed = replace(wish, cache_type_k=cache_type, cache_type_v=cache_type)
+        try:
+            size = largest_context(packed, layers, price, most=context_size)
+        except DeviceError:  # heads that do not fill a block, or a device without such keys
+            continue
+        if size is not None and size > max(smaller or 0, MIN_DEFAULT_CONTEXT_SIZE - 1):
+            shorter = "" if size == context_size else f"-c {size} with "
+            yield f"{shorter}-ctk {cache_type} -ctv {cache_type}"
+            if size == context_size:
+                return
+
+
+def _smaller_types(wish: Wish) -> tuple[CacheType, ...]:
+    """Types in fewer bits than the larger of those that were asked for."""
+    return _CACHE_TYPES[min(map(_CACHE_TYPES.index, (wish.cache_type_k, wish.cache_type_v))) + 1 :]
