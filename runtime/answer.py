@@ -93,14 +93,17 @@ class Answer:
         reason: FinishReason | None = None
         sequence = self.sequence
         draft = iter(sequence.draft)
+        num_drafted = len(rows) - 1 if sequence.draft else 0
         for row in rows:
             if position < sequence.num_prompt and self._options.prompt_logprobs:
                 self._prompt_logprobs.append(best_logprobs(row, self._options.prompt_logprobs, scratch))
             position += 1
             sequence.next_output = position
             if position == len(sequence.ids):
-                reason = self._choose(row, scratch)
-                if reason is not None or sequence.ids[-1] != next(draft, None):
+                guess = next(draft, None)
+                reason = self._choose(row, scratch, guess=guess, num_drafted=num_drafted)
+                num_drafted = 0
+                if reason is not None or sequence.ids[-1] != guess:
                     break
         return reason
 
@@ -136,7 +139,10 @@ class Answer:
             )
         )
 
-    def _choose(self, row: np.ndarray, scratch: np.ndarray) -> FinishReason | None:
+    def _choose(
+        self, row: np.ndarray, scratch: np.ndarray, *, guess: int | None, num_drafted: int
+    ) -> FinishReason | None:
+        """The next token.  guess: what had been guessed for it; num_drafted: in all for the pass that begins here."""
         ids = self.sequence.ids
         if len(ids) >= self._max_length:
             return self._limit_reason  # no token at all was wanted
@@ -154,7 +160,15 @@ class Answer:
             reason = "stop" if self._stream.stop_text is not None or self._is_whole() else None
             if reason is None and len(ids) >= self._max_length:
                 reason = self._limit_reason
-        self.generation.publish(Chunk(text=text, token_ids=(token_id,), logprobs=logprobs))
+        self.generation.publish(
+            Chunk(
+                text=text,
+                token_ids=(token_id,),
+                logprobs=logprobs,
+                is_guessed=token_id == guess,
+                num_drafted=num_drafted,
+            )
+        )
         return reason
 
     def _is_whole(self) -> bool:

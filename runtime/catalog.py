@@ -42,6 +42,7 @@ __all__ = [
     "Progress",
     "UnfinishedDownload",
     "WheelSource",
+    "access_from_environment",
     "escaped",
     "fetch",
     "fetch_reference",

@@ -23,11 +23,14 @@ class Chunk:
     """What came with a token.  text may be empty: half a character, or what could become a stop text, is held back.
 
     logprobs: one entry a token, the best (id, natural logarithm of its probability), if asked for.
+    is_guessed: the token had been guessed ahead.  num_drafted: how many were guessed for the pass that begins here.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[Logprobs, ...] = ()
+    is_guessed: bool = False
+    num_drafted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

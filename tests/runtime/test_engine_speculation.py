@@ -66,6 +66,19 @@ def test_ids_and_logprobs_are_bit_for_bit_those_of_plain_decoding(engine: Engine
             )
 
 
+def test_every_chunk_tells_whether_it_was_guessed(engine: Engine) -> None:
+    generation = engine.generate(PROMPT, GREEDY)
+    chunks = list(generation)
+    report = generation.result.speculation
+    assert report is not None
+    assert (sum(chunk.is_guessed for chunk in chunks), sum(chunk.num_drafted for chunk in chunks)) == (
+        report.accepted,
+        report.drafted,
+    )
+    plain = list(engine.generate(PROMPT, replace(GREEDY, speculate=False)))
+    assert not any(chunk.is_guessed or chunk.num_drafted for chunk in plain)
+
+
 def test_two_answers_at_once_get_what_each_gets_alone(engine: Engine) -> None:
     prompts = [PROMPT[:30], PROMPT[40:100]]
     alone = [engine.generate(prompt, replace(SEEDED, speculate=False)).result.ids for prompt in prompts]
