@@ -209,7 +209,8 @@ def speculation_line(report: SpeculationReport) -> str:
     reason = f"; {report.reason}" if report.reason else ""
     return (
         f"guessing {report.state}: {report.drafted} tokens guessed, {report.accepted} kept{share} in {report.rounds} "
-        f"rounds{per_round}; guessing {report.draft_ms:.0f} ms, checking {report.verify_ms:.0f} ms{reason}"
+        f"rounds{per_round}; guessing {report.draft_ms:.0f} ms, checking {report.verify_ms:.0f} ms, "
+        f"waiting for guesses {report.wait_ms:.0f} ms{reason}"
     )
 
 

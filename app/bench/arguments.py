@@ -40,6 +40,10 @@ class BenchRequest:
     verify: tuple[int, ...] = ()
     parallel: tuple[int, ...] = ()
     has_generate: bool = True
+    draft: str | None = None
+    prompt_sets: tuple[str, ...] = ()
+    temperatures: tuple[float, ...] | None = None
+    answer_tokens: int | None = None
     format: str = "md"
     plot: Path | None = None
     has_chart: bool = True
@@ -61,6 +65,14 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(whole_number(word.strip()) for word in text.split(","))
 
 
+def temperatures(text: str) -> tuple[float, ...]:
+    """Numbers, separated by commas, or argparse's own error."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0,0.8") from error
+
+
 def words(text: str) -> tuple[str, ...]:
     """Words, separated by commas, or argparse's own error."""
     found = tuple(word.strip() for word in text.split(","))
@@ -80,6 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_list(group, numbers, None, "--verify", "N,...", "also N tokens in one pass, against one token")
     _add_list(group, numbers, None, "--parallel", "N,...", "also N sequences decoded together, against one")
     group.add_argument("--no-generate", action="store_true", help="leave out the test through the whole engine")
+    group = parser.add_argument_group("guessing ahead (with it, -p and -n are measured only if they are given)")
+    group.add_argument(
+        "--draft", metavar="DRAFT", help="answer prompts with and without guesses: of this model, ngram, or auto (both)"
+    )
+    _add_list(group, words, None, "--prompts", "SET,...", "code, edits (both), or a file as --verify-spec reads it")
+    _add_list(group, temperatures, None, "--temp", "T,...", "temperatures of the answers (0)")
+    group.add_argument("--answer-tokens", type=whole_number, metavar="N", help="tokens of each answer at most (128)")
     group = parser.add_argument_group("model and machine")
     group.add_argument("-m", "--model", action="append", metavar="MODEL", help="a model, as behind the command")
     _add_list(group, numbers, "-t", "--threads", "N,...", "threads (one for each fast core)")
@@ -142,6 +161,11 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
             f"--plot draws SVG, and {namespace.plot.name} does not end in {_PLOT_SUFFIX}.",
             hint="a browser or `rsvg-convert` makes a PNG of it; Tandem needs no drawing library for that alone.",
         )
+    if namespace.draft is None and (namespace.prompts or namespace.temp or namespace.answer_tokens is not None):
+        raise UsageError(
+            "--prompts, --temp and --answer-tokens belong to --draft, which is missing.",
+            hint="--draft MODEL, --draft ngram or --draft auto says what guesses.",
+        )
     return BenchRequest(
         preferences=preferences,
         models=tuple(dict.fromkeys([*namespace.model_words, *(namespace.model or ())])),
@@ -157,6 +181,10 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
         verify=_joined(namespace.verify) or (),
         parallel=_joined(namespace.parallel) or (),
         has_generate=not namespace.no_generate,
+        draft=namespace.draft,
+        prompt_sets=_joined(namespace.prompts) or (),
+        temperatures=_joined(namespace.temp),
+        answer_tokens=namespace.answer_tokens,
         format=namespace.format,
         plot=namespace.plot,
         has_chart=not namespace.no_chart,

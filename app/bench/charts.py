@@ -18,6 +18,7 @@ _TITLES = {
     "verify": "Several tokens in one pass, tokens/s",
     "parallel": "Several sequences together, tokens/s",
     "generate": "Decode through the whole engine, tokens/s",
+    "guess": "Answers with guesses, tokens/s",
 }
 
 

@@ -16,6 +16,7 @@ from app.bench.arguments import BenchRequest
 from app.bench.charts import panels
 from app.bench.documents import csv_text, json_text, line_values
 from app.bench.finding_peer import find_peer
+from app.bench.guessing import guessing_plan
 from app.bench.markdown import markdown
 from app.bench.numbers import range_text, rate_text, remark, row_title
 from app.bench.svg_chart import svg_chart
@@ -44,6 +45,8 @@ def run(request: BenchRequest, console: Console, *, make_session: MakeSession = 
     plan = _plan(request)
     peer = find_peer(request.against, request.peer) if request.against is not None else None
     paths = [_resolve(request, name, console) for name in request.models or (None,)]
+    if request.draft is not None:
+        plan = replace(plan, guessing=guessing_plan(request, paths, console))
     machine = read_machine()
     _warn_if_busy(machine, console)
     report = _Report(request, console, _environment(plan, paths, machine))
@@ -78,12 +81,14 @@ def _plan(request: BenchRequest) -> BenchPlan:
         "isa": preferences.isa,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
+    if request.draft is not None:
+        named |= {"prompts": request.prompts or (0,), "outputs": request.outputs or (0,)}
     chosen = {name: value for name, value in named.items() if value is not None}
     try:
         plan = BenchPlan(verify=request.verify, parallel=request.parallel, has_generate=request.has_generate, **chosen)
     except OptionError as error:
         raise UsageError(str(error)) from error
-    if not plan.workloads():
+    if not plan.workloads() and request.draft is None:
         raise UsageError("There is nothing to measure.", hint="-p and -n say how many tokens; one of them is above 0.")
     return plan
 
@@ -100,11 +105,19 @@ def _environment(plan: BenchPlan, paths: list[Path], machine: Machine) -> Enviro
         tandem=tandem_version(),
         versions={name: versions[name] for name in _VERSIONS if name in versions},
         machine={name: value for name, value in asdict(machine).items() if name != "load"},
-        options={"models": [path.name for path in paths], **options},
+        options={"models": [path.name for path in paths], **options, "guessing": _guessing_values(plan)},
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         load_start=machine.load,
         load_end=None,
     )
+
+
+def _guessing_values(plan: BenchPlan) -> dict[str, Any] | None:
+    """What guessed and how long it could, without the prompts."""
+    if plan.guessing is None:
+        return None
+    options = plan.guessing.options
+    return {"draft": plan.guessing.draft, "draft_max": options.draft_max, "draft_min": options.draft_min}
 
 
 def _warn_if_busy(machine: Machine, console: Console) -> None:

@@ -52,13 +52,16 @@ def csv_text(results: Results) -> str:
 def _flat(row: Row, environment: Environment) -> dict[str, Any]:
     """Devices' values get the device's name before them; the ratio's become three."""
     values = row_values(row)
-    devices, ratio = values.pop("devices"), values.pop("peer_ratio")
+    devices, ratio, guessing = values.pop("devices"), values.pop("peer_ratio"), values.pop("speculation")
     flat = {name: _cell(value) for name, value in values.items()}
     for device in devices:
         flat |= {f"{device['device']}_{name}": value for name, value in device.items() if name != "device"}
     if ratio is not None:
         flat["peer_variant"] = f"{ratio['peer']} {ratio['variant']}"
         flat |= {f"peer_ratio_{name}": value for name, value in ratio["ratio"].items()}
+    if guessing is not None:
+        flat |= {f"guessing_ratio_{name}": value for name, value in guessing.pop("ratio").items()}
+        flat |= {f"guessing_{name}": _cell(value) for name, value in guessing.items()}
     flat |= {f"machine_{name}": environment.machine.get(name) for name in _MACHINE_COLUMNS}
     flat |= {f"version_{name}": version for name, version in environment.versions.items()}
     return flat | {"load_start": environment.load_start, "load_end": environment.load_end}

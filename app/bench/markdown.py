@@ -23,6 +23,8 @@ from app.bench.numbers import (
 from runtime.benchmark.comparison import Comparison
 from runtime.benchmark.results import Environment, Results, Row
 
+_POSITIONS = 8  # of a draft, in the table; JSON has them all
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -69,7 +71,8 @@ def markdown(results: Results) -> str:
     rows = results.rows
     if not rows:
         return ""
-    parts = [_table(_COLUMNS, rows), _costs(rows), _ratios(rows), environment_lines(results.environment)]
+    parts = [_table(_COLUMNS, rows), _costs(rows), _ratios(rows), _guesses(rows)]
+    parts.append(environment_lines(results.environment))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -162,6 +165,37 @@ def _ratios(rows: Sequence[Row]) -> str:
     titles = ["model", "threads", "activations", "test", "better variant", "Tandem is", "min .. max"]
     table = grid(titles, [False, True, False, False, False, True, True], lines)
     return f"Against the better variant of the other engine, repeat by repeat, measured in turn:\n\n{table}"
+
+
+def _guesses(rows: Sequence[Row]) -> str:
+    """With guesses and without, and where the time of a token went."""
+    found = [(row, row.speculation) for row in rows if row.speculation is not None]
+    if not found:
+        return ""
+    lines = [
+        [
+            row.workload.name,
+            rate_text(one.plain_tokens_per_s),
+            rate_text(row.tokens_per_s),
+            f"{ratio_text(one.ratio.median)} x",
+            f"{ratio_text(min(one.prompt_ratios))} .. {ratio_text(max(one.prompt_ratios))}",
+            f"{one.accepted} of {one.drafted}",
+            " ".join(f"{share * 100:.0f}" for share in one.acceptance_by_position[:_POSITIONS]),
+            "" if one.tokens_per_round is None else f"{one.tokens_per_round:.2f}",
+            str(one.plain_tokens),
+            f"{one.draft_ms_per_token:.1f} / {one.verify_ms_per_token:.1f} / {one.wait_ms_per_token:.1f}",
+            f"{one.same_answers} of {one.answers}",
+        ]
+        for row, one in found
+    ]
+    titles = ["prompts", "plain, tokens/s", "with guesses", "ratio", "by prompt", "guesses kept", "% kept by position"]
+    titles += ["tokens a round", "tokens without a guess", "ms a token: draft / verify / wait", "same answers"]
+    table = grid(titles, [False, *[True] * 10], lines)
+    reasons = dict.fromkeys(reason for _, one in found for reason in one.reasons)
+    parts = ["Every prompt with guesses and without, in turn:", table]
+    if reasons:
+        parts.append("Guessing stopped for a while:\n" + "\n".join(f"- {reason}" for reason in reasons))
+    return "\n\n".join(parts)
 
 
 def environment_lines(environment: Environment) -> str:

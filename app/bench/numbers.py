@@ -75,9 +75,18 @@ def against_one_text(row: Row) -> str:
     return f"{row.step_time_ratio:.2f} x the time of one token"
 
 
+def guessing_text(row: Row) -> str:
+    """What guessing brought; "" for other tests."""
+    found = row.speculation
+    if found is None:
+        return ""
+    lossless = "all answers the same" if found.same_answers == found.answers else "ANSWERS DIFFER"
+    return f"{ratio_text(found.ratio.median)} x of {rate_text(found.plain_tokens_per_s)} without guesses, {lossless}"
+
+
 def remark(row: Row) -> str:
     """What else there is to say about a row."""
-    said = [against_one_text(row)]
+    said = [against_one_text(row), guessing_text(row)]
     if row.ttft_s is not None:
         said.append(f"first token after {row.ttft_s:.3f} s")
     if row.overhead_ms is not None:

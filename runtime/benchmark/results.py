@@ -69,6 +69,35 @@ class PeerRatio:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpeculationFigures:
+    """What guessing brought, against the same answers without it, in turn.
+
+    ratio: tokens/s with guesses over those without, of whole repeats; prompt_ratios: prompt by prompt, medians.
+    same_answers: of `answers`, those whose tokens are all the same both ways.  accepted, rounds, tokens_per_round,
+    plain_tokens: see SpeculationReport, summed up.  *_ms_per_token: of a token that was decoded with guesses: passes of
+    the draft model, the model's passes that checked drafts, and the time that the model waited for guesses.
+    """
+
+    plain_tokens_per_s: float
+    plain_tokens_per_s_samples: tuple[float, ...]
+    ratio: Spread
+    ratio_samples: tuple[float, ...]
+    prompt_ratios: tuple[float, ...]
+    answers: int
+    same_answers: int
+    drafted: int
+    accepted: int
+    acceptance_by_position: tuple[float, ...]
+    rounds: int
+    plain_tokens: int
+    tokens_per_round: float | None
+    draft_ms_per_token: float
+    verify_ms_per_token: float
+    wait_ms_per_token: float
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One test's result.  tokens_per_s: the median of the samples; of decode alone in a test through the engine.
 
@@ -93,6 +122,7 @@ class Row:
     overhead_ms: float | None = None
     devices: tuple[DeviceShare, ...] = ()
     peer_ratio: PeerRatio | None = None
+    speculation: SpeculationFigures | None = None
     date: str = ""
     load: float | None = None
 
@@ -124,7 +154,7 @@ class Results:
 
 
 def row_values(row: Row) -> dict[str, Any]:
-    """A row as JSON has it: flat but for devices and the ratio."""
+    """A row as JSON has it: flat but for devices, the ratio and what guessing brought."""
     values = asdict(row)
     setting, workload = values.pop("setting"), values.pop("workload")
     spread = row.spread
@@ -154,7 +184,7 @@ def results_values(results: Results) -> dict[str, Any]:
 def read_row(values: Mapping[str, Any]) -> Row:
     """A row from what row_values made.  Raises KeyError, TypeError or ValueError for anything else."""
     devices = tuple(DeviceShare(**_own(DeviceShare, device)) for device in values["devices"])
-    ratio = values["peer_ratio"]
+    ratio, guessing = values["peer_ratio"], values.get("speculation")
     samples = tuple(float(sample) for sample in values["tokens_per_s_samples"])
     if not samples or min(samples) <= 0:
         raise ValueError("a row needs repeats, all of them above 0")
@@ -166,8 +196,15 @@ def read_row(values: Mapping[str, Any]) -> Row:
         "step_time_ratio_samples": tuple(values["step_time_ratio_samples"]),
         "devices": devices,
         "peer_ratio": None if ratio is None else _read_ratio(ratio),
+        "speculation": None if guessing is None else _read_speculation(guessing),
     }
     return Row(**own)
+
+
+def _read_speculation(values: Mapping[str, Any]) -> SpeculationFigures:
+    own = _own(SpeculationFigures, values)
+    lists = {name: tuple(value) for name, value in own.items() if isinstance(value, list)}
+    return SpeculationFigures(**{**own, **lists, "ratio": Spread(**_own(Spread, values["ratio"]))})
 
 
 def _read_ratio(values: Mapping[str, Any]) -> PeerRatio:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, fields, replace
 from statistics import median
 
 from runtime.benchmark.end_to_end import Generated
+from runtime.benchmark.guessing import GuessingSamples
 from runtime.benchmark.loading import LoadedModel
 from runtime.benchmark.results import TANDEM, DeviceShare, PeerRatio, Row, Setting
 from runtime.benchmark.statistics import spread_of
 from runtime.benchmark.workloads import Workload
 from runtime.devices.costs import MachineLimits, RunCost, StepCosts, run_cost
+from runtime.engine import EngineDescription
 from runtime.options import EngineOptions
 from runtime.timings import percentile
 
@@ -59,7 +61,11 @@ class Stamp:
 
 def own_setting(loaded: LoadedModel, options: EngineOptions) -> Setting:
     """Tandem's, for a model that was loaded with these options."""
-    description = loaded.description
+    return engine_setting(loaded.description, options, isa=loaded.isa)
+
+
+def engine_setting(description: EngineDescription, options: EngineOptions, *, isa: str) -> Setting:
+    """The same of an engine.  isa: the level that was chosen."""
     return Setting(
         engine=TANDEM,
         variant="",
@@ -72,7 +78,7 @@ def own_setting(loaded: LoadedModel, options: EngineOptions) -> Setting:
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         activations=options.activations,
-        isa=loaded.isa,
+        isa=isa,
     )
 
 
@@ -116,6 +122,24 @@ def make_row(
         overhead_ms=median(one.overhead_ms for one in samples.generated) if samples.generated else None,
         devices=(device,),
         peer_ratio=peer_ratio,
+        date=stamp.date,
+        load=stamp.load,
+    )
+
+
+def guessing_row(setting: Setting, workload: Workload, samples: GuessingSamples, stamp: Stamp, *, version: str) -> Row:
+    """A set of prompts answered with guesses and without, of one answer or more."""
+    rates = samples.tokens_per_s()
+    longest = max(map(len, samples.repeats))
+    is_complete = len(samples.whole) == stamp.repeats and all(len(pairs) == longest for pairs in samples.whole)
+    return Row(
+        engine_version=version,
+        setting=setting,
+        workload=workload,
+        tokens_per_s=median(rates),
+        tokens_per_s_samples=tuple(rates),
+        is_complete=is_complete,
+        speculation=samples.figures(),
         date=stamp.date,
         load=stamp.load,
     )

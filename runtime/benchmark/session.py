@@ -18,6 +18,7 @@ from typing import Protocol
 from models.errors import ModelError
 from runtime.benchmark.driver import DeviceDriver
 from runtime.benchmark.end_to_end import EngineDriver
+from runtime.benchmark.guessing import GuessingDriver, GuessingSamples, LoadEngine, guessing_options
 from runtime.benchmark.loading import Load, LoadedModel, load_model
 from runtime.benchmark.peers import Peer, PeerCall, PeerError, PeerStopped
 from runtime.benchmark.results import Row
@@ -25,6 +26,8 @@ from runtime.benchmark.samples import (
     Samples,
     Stamp,
     device_share,
+    engine_setting,
+    guessing_row,
     higher,
     make_row,
     own_setting,
@@ -36,9 +39,11 @@ from runtime.benchmark.trials import BenchStopped, DeviceTrial, EngineTrial, Tri
 from runtime.benchmark.workloads import BenchPlan, Workload
 from runtime.devices import cpu_limits
 from runtime.devices.costs import LimitsProbe, MachineLimits
+from runtime.engine import Engine
 from runtime.errors import Cancelled, EngineError
 from runtime.machine import read_machine
 from runtime.options import EngineOptions
+from runtime.prompts import Prompt
 
 _ARENA_BYTES = 2**30
 _ARENA_SHARE = 16  # of the memory that is available
@@ -87,11 +92,13 @@ class BenchSession:
         version: str,
         peer: Peer | None = None,
         load: Load = load_model,
+        load_engine: LoadEngine = Engine.load,
         open_probe: OpenProbe = open_cpu_probe,
     ) -> None:
         self.failures: list[Exception] = []
         self._plan, self._listener, self._version = plan, listener, version
         self._peer, self._load, self._open_probe = peer, load, open_probe
+        self._load_engine = load_engine
         self._probe: LimitsProbe | None = None
         self._peer_decode_rates: dict[tuple[str, int], float] = {}  # of this load, by variant and depth
         self._lock = threading.Lock()
@@ -120,7 +127,10 @@ class BenchSession:
 
     def _try(self, path: Path, options: EngineOptions) -> None:
         try:
-            self._bench(path, options)
+            if any(workload.test != "guess" for workload in self._plan.workloads()):
+                self._bench(path, options)
+            if self._plan.guessing is not None:
+                self._bench_guessing(path, options)
         except BenchStopped:
             raise
         except Exception as error:
@@ -156,12 +166,16 @@ class BenchSession:
         if self._is_stopped:
             raise BenchStopped("stopped")
 
-    def _bench(self, path: Path, options: EngineOptions) -> None:
+    def _progress(self, path: Path) -> Callable[[str, int, int], None]:
         def progress(stage: str, done: int, total: int) -> None:
             self._check()
             self._listener.loading(path.stem, stage, done, total)
 
         self._check()
+        return progress
+
+    def _bench(self, path: Path, options: EngineOptions) -> None:
+        progress = self._progress(path)
         if self._probe is None:
             self._probe = self._open_probe(options, progress)
         self._peer_decode_rates.clear()
@@ -173,7 +187,7 @@ class BenchSession:
             workloads = self._plan.workloads()
             driver = DeviceDriver(loaded.binding)
             for workload in workloads:
-                if workload.test != "generate":
+                if workload.test not in ("generate", "guess"):
                     self._measure(loaded, options, workload, DeviceTrial(driver, workload))
             for workload in workloads:
                 if workload.test == "generate":
@@ -182,6 +196,55 @@ class BenchSession:
                     self._measure(loaded, options, workload, EngineTrial(engine, workload, self._begin))
         finally:
             close()
+
+    def _bench_guessing(self, path: Path, options: EngineOptions) -> None:
+        """With an engine of its own, since the draft model is loaded beside the model."""
+        plan = self._plan.guessing
+        assert plan is not None
+        options = guessing_options(options, plan)
+        with self._load_engine(path, options, self._progress(path)) as engine:
+            for note in engine.notes:
+                self._listener.noted(f"{path.name}: {note}")
+            driver = GuessingDriver(engine, answer_tokens=plan.answer_tokens)
+            driver.warm_up(plan.sets[0].prompts[0], self._begin)
+            setting = engine_setting(engine.description, options, isa=cpu_limits.chosen_isa(options.isa))
+            for workload in self._plan.workloads():
+                if workload.test != "guess":
+                    continue
+                prompts = next(one.prompts for one in plan.sets if one.name == workload.prompt_set)
+                samples = GuessingSamples()
+                try:
+                    self._answer_all(driver, setting.model_file, workload, prompts, samples)
+                finally:
+                    if samples.whole:
+                        stamp, version = self._stamp(), self._version
+                        self._listener.finished(guessing_row(setting, workload, samples, stamp, version=version))
+
+    def _answer_all(
+        self,
+        driver: GuessingDriver,
+        model: str,
+        workload: Workload,
+        prompts: Sequence[Prompt],
+        samples: GuessingSamples,
+    ) -> None:
+        title, total = f"{Path(model).stem}, {workload.label}", self._plan.repeats * len(prompts)
+        for repeat in range(self._plan.repeats):
+            samples.repeats.append([])
+            for number, prompt in enumerate(prompts):
+                self._listener.measuring(title, repeat * len(prompts) + number, total)
+                pair = driver.answer(prompt, repeat + number, workload.temperature, self._begin)
+                self._check()
+                if pair is not None:
+                    samples.repeats[-1].append(pair)
+        self._listener.measuring(title, total, total)
+
+    def _stamp(self) -> Stamp:
+        return Stamp(
+            repeats=self._plan.repeats,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            load=read_machine().load,
+        )
 
     def _measure(self, loaded: LoadedModel, options: EngineOptions, workload: Workload, trial: Trial) -> None:
         """One row, and the peer's for the same test; of what was finished when it is stopped."""
@@ -228,11 +291,7 @@ class BenchSession:
         self, loaded: LoadedModel, options: EngineOptions, workload: Workload, samples: Samples, limits: MachineLimits
     ) -> None:
         setting = own_setting(loaded, options)
-        stamp = Stamp(
-            repeats=self._plan.repeats,
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-            load=read_machine().load,
-        )
+        stamp = self._stamp()
         share = device_share(loaded, workload, limits, median(samples.tokens_per_s))
         ratio = ratio_to_better(self._peer.name, samples) if self._peer else None
         self._listener.finished(

@@ -10,13 +10,17 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
+from runtime.benchmark.prompt_sets import PromptSet
 from runtime.devices.binding import Activations, CacheType
 from runtime.options import DEFAULT_KERNEL_FOLDER, MAX_CONTEXT_SIZE, MAX_SEQUENCES, EngineOptions
+from runtime.sampling_options import SamplingOptions
+from runtime.speculation.options import SpeculationOptions
 from runtime.validation import check_integer
 
-TestKind = Literal["prefill", "decode", "verify", "parallel", "generate"]
+TestKind = Literal["prefill", "decode", "verify", "parallel", "generate", "guess"]
 
 MAX_REPEATS = 10_000
+MAX_ANSWER_TOKENS = 1_000_000
 _FEW_TOKENS = 64  # of verify and parallel tests when no decode test says how many
 
 
@@ -26,7 +30,8 @@ class Workload:
 
     prefill: prompt_tokens in chunks.  decode: output_tokens one by one.  verify: output_tokens, `width` in each pass,
     logits of all.  parallel: output_tokens of `width` sequences, all in one pass.  generate: a prompt and its answer
-    through the engine, with sampling.  Before each, `depth` tokens stand in the cache.
+    through the engine, with sampling.  guess: every prompt of a set, answered with output_tokens at most at a
+    temperature, with the guesses of `draft` and without.  Before each, `depth` tokens stand in the cache.
     """
 
     test: TestKind
@@ -34,6 +39,9 @@ class Workload:
     output_tokens: int = 0
     width: int = 1
     depth: int = 0
+    draft: str = ""
+    prompt_set: str = ""
+    temperature: float = 0.0
 
     @property
     def name(self) -> str:
@@ -47,6 +55,8 @@ class Workload:
                 return f"{self.test} {self.width}"
             case "generate":
                 return f"generate {self.prompt_tokens}+{self.output_tokens}"
+            case "guess":
+                return f"{self.prompt_set} x {self.output_tokens}, temp {self.temperature:g}, {self.draft}"
 
     @property
     def label(self) -> str:
@@ -66,12 +76,33 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuessingPlan:
+    """What guessing is measured with.  Refuses values that make no sense with OptionError.
+
+    draft: what guesses, in words; options: how.  temperatures: all sets are answered at each.
+    """
+
+    draft: str
+    options: SpeculationOptions
+    sets: tuple[PromptSet, ...]
+    temperatures: tuple[float, ...] = (0.0,)
+    answer_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        flag = "--answer-tokens"
+        check_integer("a number of tokens", self.answer_tokens, low=2, high=MAX_ANSWER_TOKENS, flag=flag)
+        for temperature in self.temperatures:
+            SamplingOptions(temperature=temperature)  # refuses what is none
+        assert self.sets and all(one.prompts for one in self.sets) and self.temperatures
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchPlan:
     """A grid.  Refuses values that make no sense with OptionError.
 
     prompts, outputs: tokens of prefill and decode tests, 0: none.  threads: None stands for the default.  verify:
     tokens a pass; parallel: sequences.  has_generate: whether a test through the engine is made, with the first prompt
-    and output.
+    and output.  guessing: what guesses are measured with, if they are.
     """
 
     prompts: tuple[int, ...] = (512,)
@@ -87,6 +118,7 @@ class BenchPlan:
     verify: tuple[int, ...] = ()
     parallel: tuple[int, ...] = ()
     has_generate: bool = True
+    guessing: GuessingPlan | None = None
     kernel_folder: Path = DEFAULT_KERNEL_FOLDER
 
     def __post_init__(self) -> None:
@@ -118,14 +150,31 @@ class BenchPlan:
             prompt = next(number for number in self.prompts if number)
             output = next(number for number in self.outputs if number > 1)
             tests.append(Workload(test="generate", prompt_tokens=prompt, output_tokens=output))
-        return tuple(tests)
+        return tuple(tests) + self._guessing_workloads()
+
+    def _guessing_workloads(self) -> tuple[Workload, ...]:
+        plan = self.guessing
+        if plan is None:
+            return ()
+        return tuple(
+            Workload(
+                test="guess",
+                output_tokens=plan.answer_tokens,
+                draft=plan.draft,
+                prompt_set=prompts.name,
+                temperature=temperature,
+            )
+            for temperature in plan.temperatures
+            for prompts in plan.sets
+        )
 
     def loads(self) -> tuple[EngineOptions, ...]:
         """The ways in which each model is loaded; room for every test is in each."""
         workloads = self.workloads()
         most_sequences = max([1, *self.parallel])
         most_outputs = max([1, most_sequences, *self.verify])
-        context_size = max((workload.num_positions for workload in workloads), default=1)
+        on_device = [workload for workload in workloads if workload.test != "guess"]
+        context_size = max((workload.num_positions for workload in on_device), default=1)
         grid = product(self.activations, self.cache_types_k, self.cache_types_v, self.batch_sizes, self.threads)
         return tuple(
             EngineOptions(

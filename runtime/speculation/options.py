@@ -72,7 +72,8 @@ class SpeculationReport:
     Every round gives the drafted tokens that were kept and one token more, the model's own: tokens out = accepted +
     rounds + plain_tokens.  Index i of the tuples: the i-th token of a draft; acceptance_by_position: the share of
     those drafted there that was kept.  draft_ms: time of the draft model's passes; verify_ms: time of the model's
-    passes that checked drafts.  state: whether it is guessing still; reason: why not, or what held it up.
+    passes that checked drafts; wait_ms: time in which the model waited for guesses.  state: whether it is guessing
+    still; reason: why not, or what held it up.
     """
 
     drafted: int
@@ -85,5 +86,6 @@ class SpeculationReport:
     tokens_per_round: float | None
     draft_ms: float
     verify_ms: float
+    wait_ms: float
     state: Literal["on", "off"]
     reason: str | None

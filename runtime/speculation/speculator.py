@@ -6,7 +6,8 @@ threads: what is kept of a draft is decided by the one that chooses tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +59,7 @@ class _Tally:
     plain_tokens: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    wait_ms: float = 0.0
     used: set[Track] = field(default_factory=set)
 
 
@@ -72,15 +74,23 @@ class Speculator:
 
     drafters: those that need no time first; each is asked where those before it promise less.  pace: the one by which
     the drafters measure their passes.  notes: why something that was asked for is not there, for every report.
+    clock: seconds; how long the model waits for guesses is measured with it.
     """
 
     def __init__(
-        self, drafters: Sequence[Drafter], options: SpeculationOptions, *, pace: Pace, notes: Sequence[str] = ()
+        self,
+        drafters: Sequence[Drafter],
+        options: SpeculationOptions,
+        *,
+        pace: Pace,
+        notes: Sequence[str] = (),
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._pairs = [(drafter, Track(drafter.name, drafter.prior, drafter.costs)) for drafter in drafters]
         self._draft_max = options.draft_max
         self._controller = Controller(pace, draft_min=options.draft_min)
         self._notes = tuple(notes)
+        self._clock = clock
         self._drafts: dict[TokenSequence, _Draft] = {}
         self._tallies: dict[TokenSequence, _Tally] = {}
 
@@ -89,6 +99,13 @@ class Speculator:
 
         May find nothing, or be stopped: then they have none.
         """
+        started_s = self._clock()
+        self._propose(contenders, run, num_sequences, context_size)
+        waited_ms = (self._clock() - started_s) * 1e3
+        for contender in contenders:
+            self._tally(contender.sequence).wait_ms += waited_ms / len(contenders)
+
+    def _propose(self, contenders: Sequence[Contender], run: Run, num_sequences: int, context_size: int) -> None:
         for contender in contenders:
             contender.sequence.draft.clear()
             self._drafts.pop(contender.sequence, None)
@@ -160,6 +177,7 @@ class Speculator:
             tokens_per_round=(accepted + tally.rounds) / tally.rounds if tally.rounds else None,
             draft_ms=tally.draft_ms,
             verify_ms=tally.verify_ms,
+            wait_ms=tally.wait_ms,
             state="on" if is_on else "off",
             reason="; ".join(reasons) or None,
         )

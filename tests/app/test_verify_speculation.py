@@ -35,6 +35,7 @@ REPORT = SpeculationReport(
     tokens_per_round=2.5,
     draft_ms=3.0,
     verify_ms=5.0,
+    wait_ms=3.5,
     state="on",
     reason=None,
 )

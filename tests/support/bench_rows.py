@@ -16,7 +16,7 @@ from tiny_models import byte_pair_vocabulary
 
 from models.vocabulary import load_vocabulary
 from runtime.benchmark.loading import LoadedModel
-from runtime.benchmark.results import DeviceShare, Environment, PeerRatio, Row, Setting
+from runtime.benchmark.results import DeviceShare, Environment, PeerRatio, Row, Setting, SpeculationFigures
 from runtime.benchmark.statistics import Spread
 from runtime.benchmark.workloads import Workload
 from runtime.devices.costs import LayerCost, MachineLimits, RowCost, StepCosts
@@ -55,6 +55,26 @@ RATIO = PeerRatio(
     ratio=Spread(median=2.0, least=1.9, most=2.1, deviation=0.05),
     ratio_samples=(1.9, 2.0, 2.1),
 )
+GUESSES = SpeculationFigures(
+    plain_tokens_per_s=150.0,
+    plain_tokens_per_s_samples=(149.0, 150.0, 151.0),
+    ratio=Spread(median=2.0, least=1.9, most=2.1, deviation=0.05),
+    ratio_samples=(1.9, 2.0, 2.1),
+    prompt_ratios=(0.97, 3.25),
+    answers=6,
+    same_answers=6,
+    drafted=40,
+    accepted=30,
+    acceptance_by_position=(0.875, 0.5),
+    rounds=10,
+    plain_tokens=12,
+    tokens_per_round=4.0,
+    draft_ms_per_token=1.25,
+    verify_ms_per_token=2.5,
+    wait_ms_per_token=1.75,
+    reasons=("guesses do not pay",),
+)
+GUESSING = Workload(test="guess", output_tokens=64, draft="small", prompt_set="edits", temperature=0.8)
 DECODE = Workload(test="decode", output_tokens=128)
 ENVIRONMENT = Environment(
     tandem="0.1.0",

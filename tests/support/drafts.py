@@ -144,7 +144,7 @@ class Pair:
             self.model_drafter = ModelDrafter(self.draft, num_tokens=VOCAB_SIZE, pace=pace, clock=self.clock)
             drafters.append(self.model_drafter)
         options = SpeculationOptions(draft_max=draft_max, draft_min=draft_min)
-        self.speculator = Speculator(drafters, options, pace=pace)
+        self.speculator = Speculator(drafters, options, pace=pace, clock=self.clock)
         self.loop = EngineLoop(self.target, speculator=self.speculator, clock=self.clock)
 
     def ask(self, prompt: list[int], **fields: object) -> Generation:

@@ -66,3 +66,15 @@ def test_a_comparison_measures_nothing() -> None:
     for words in (("model",), ("-m", "x"), ("--against", "llama.cpp"), ("--plot", "x.svg")):
         with pytest.raises(UsageError, match="measures nothing"):
             compare_request(parse("--compare", "a", "b", *words))
+
+
+def test_what_belongs_to_guessing_needs_a_draft() -> None:
+    words = "--draft small --prompts code,a.txt --temp 0,0.8 --answer-tokens 32"
+    request = bench_request(parse(*words.split()), Preferences())
+    assert (request.draft, request.prompt_sets) == ("small", ("code", "a.txt"))
+    assert (request.temperatures, request.answer_tokens) == ((0.0, 0.8), 32)
+    for given in (("--prompts", "code"), ("--temp", "0"), ("--answer-tokens", "0")):
+        with pytest.raises(UsageError, match="belong to --draft"):
+            bench_request(parse(*given), Preferences())
+    with pytest.raises(SystemExit):
+        parse("--temp", "warm")

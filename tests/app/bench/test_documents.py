@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_rows import DECODE, ENVIRONMENT, RATIO, make_row, peer_row
+from bench_rows import DECODE, ENVIRONMENT, GUESSES, GUESSING, RATIO, make_row, peer_row
 
 from app.bench.documents import (
     comparison_csv,
@@ -168,3 +168,23 @@ def test_a_comparison_of_too_few_repeats_shows_no_interval() -> None:
     comparison = compare([make_row(1.0, workload=DECODE)], [make_row(2.0, workload=DECODE)])
     assert "too few repeats" in comparison_markdown(comparison)
     assert comparison_values(comparison)["differences"][0]["ratio"] is None
+
+
+def test_what_guessing_brought_stands_in_every_format(tmp_path: Path) -> None:
+    rows = (make_row(workload=GUESSING, speculation=GUESSES, devices=()), make_row())
+    results = Results(environment=ENVIRONMENT, rows=rows)
+    text = markdown(results)
+    assert "2.00 x of 150.0 without guesses, all answers the same" in text
+    section = text[text.index("Every prompt with guesses and without, in turn:") :]
+    cells = [cell.strip() for cell in section.splitlines()[4].strip("|").split("|")]
+    assert cells == ["edits x 64, temp 0.8, small", "150.0", "300.0", "2.00 x", "0.97 .. 3.25", "30 of 40"] + [
+        *("88 50", "4.00", "12", "1.2 / 2.5 / 1.8", "6 of 6")
+    ]
+    assert "Guessing stopped for a while:\n- guesses do not pay" in section
+    differing = asdict(GUESSES) | {"ratio": GUESSES.ratio, "same_answers": 5}
+    changed = make_row(workload=GUESSING, speculation=type(GUESSES)(**differing))
+    assert "ANSWERS DIFFER" in markdown(Results(environment=ENVIRONMENT, rows=(changed,)))
+    line = next(csv.DictReader(io.StringIO(csv_text(results))))
+    assert (line["guessing_ratio_median"], line["guessing_acceptance_by_position"]) == ("2.0", "0.875 0.5")
+    assert (line["draft"], line["prompt_set"], line["temperature"]) == ("small", "edits", "0.8")
+    assert read_results(write(tmp_path / "r.json", json_text(results)))[0] == rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench_rows import ENVIRONMENT, RATIO, make_row, peer_row
+from bench_rows import ENVIRONMENT, GUESSES, GUESSING, RATIO, make_row, peer_row
 
 from runtime.benchmark.results import Results, read_environment, read_row, results_values, row_values
 from runtime.benchmark.workloads import Workload
@@ -18,6 +18,7 @@ ROWS = [
     make_row(workload=Workload(test="verify", output_tokens=8, width=4, depth=7), step_time_ratio=1.2),
     make_row(ttft_s=0.1, overhead_ms=0.2, inter_token_p50_ms=3.0, inter_token_p95_ms=4.0, inter_token_p99_ms=5.0),
     peer_row(),
+    make_row(workload=GUESSING, speculation=GUESSES, devices=()),
 ]
 
 
@@ -61,3 +62,10 @@ def test_a_row_that_lacks_something_is_refused(name: str) -> None:
 
 def test_values_that_a_later_version_adds_are_passed_over() -> None:
     assert read_row({**row_values(ROWS[0]), "new": 1}) == replace(ROWS[0])
+
+
+def test_a_row_from_before_guesses_were_measured_is_read() -> None:
+    values = row_values(ROWS[0])
+    for name in ("speculation", "draft", "prompt_set", "temperature"):
+        del values[name]
+    assert read_row(values) == ROWS[0]
