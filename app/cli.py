@@ -33,7 +33,7 @@ from app.options import (
     preferences_of,
 )
 from app.output import Console, console_of_process, discard_output
-from app.settings import DEBUG_VARIABLE, load_settings, settings_path
+from app.settings import DEBUG_VARIABLE, Settings, load_settings, settings_path
 
 GPU_FLAGS = ("-ngl=", "--gpu-layers", "--n-gpu-layers")
 COMMANDS = ("chat", "generate", "bench", "models", "doctor")
@@ -201,7 +201,8 @@ def _finish(parser: _Parser, command: Command) -> None:
 
 
 def _chat(namespace: argparse.Namespace, console: Console) -> int:
-    preferences = _preferences(namespace, console)
+    settings = _settings(console)
+    preferences = _preferences(namespace, console, settings)
     if not (_is_terminal(sys.stdin) and console.is_terminal):
         raise UsageError(
             "The chat needs a terminal, and stdin or stdout is none.", hint='`tandem generate -p "..."` works anywhere.'
@@ -220,6 +221,7 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
             draft_model=preferences.draft_model,
             system=preferences.system,
             continue_last=namespace.continue_last,
+            keys=settings.keys,
         )
     )
 
@@ -236,9 +238,7 @@ def _bench(namespace: argparse.Namespace, console: Console) -> int:
         from app.bench.compare_command import run as run_comparison
 
         return run_comparison(comparison, console)
-    settings = load_settings()
-    for warning in settings.warnings:
-        console.note(f"warning: {warning}")
+    settings = _settings(console)
     chosen = Preferences(isa=namespace.isa, offline=namespace.offline)
     request = bench.bench_request(namespace, chosen.over(settings.preferences))
     from app.bench.command import run
@@ -286,7 +286,14 @@ def _doctor(namespace: argparse.Namespace, console: Console) -> int:
     return run(folders, console, as_json=namespace.json)
 
 
-def _preferences(namespace: argparse.Namespace, console: Console) -> Preferences:
+def _settings(console: Console) -> Settings:
+    settings = load_settings()
+    for warning in settings.warnings:
+        console.note(f"warning: {warning}")
+    return settings
+
+
+def _preferences(namespace: argparse.Namespace, console: Console, settings: Settings | None = None) -> Preferences:
     """Flags over environment over file; the model may stand behind the command or behind -m."""
     words = list(getattr(namespace, "model_words", []))
     named = [*words, *([namespace.model] if getattr(namespace, "model", None) else [])]
@@ -296,10 +303,7 @@ def _preferences(namespace: argparse.Namespace, console: Console) -> Preferences
         )
     if named:
         namespace.model = named[0]
-    settings = load_settings()
-    for warning in settings.warnings:
-        console.note(f"warning: {warning}")
-    return preferences_of(namespace).over(settings.preferences)
+    return preferences_of(namespace).over((settings or _settings(console)).preferences)
 
 
 def _is_terminal(stream: object) -> bool:

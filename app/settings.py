@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ CONFIG_VARIABLE = "TANDEM_CONFIG"
 DEBUG_VARIABLE = "TANDEM_DEBUG"
 _OTHER_VARIABLES = (CONFIG_VARIABLE, DEBUG_VARIABLE)
 _FILE_NAME = "settings.toml"
+_KEYS_TABLE = "keys"
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("", "0", "false", "no", "off")
 _KIND_TEXTS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list of texts"}
@@ -28,11 +29,15 @@ _KIND_TEXTS = {int: "a whole number", float: "a number", bool: "true or false", 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What file and environment say.  warnings: sentences for stderr."""
+    """What file and environment say.  warnings: sentences for stderr.
+
+    keys: the keys that the file's table [keys] gives to commands of the chat, by the command's name.
+    """
 
     preferences: Preferences
     path: Path
     warnings: tuple[str, ...]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def settings_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -60,7 +65,25 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         )
         if warning is not None
     ]
-    return Settings(preferences=from_environment.over(from_file), path=path, warnings=tuple(warnings))
+    return Settings(
+        preferences=from_environment.over(from_file),
+        path=path,
+        warnings=tuple(warnings),
+        keys=_keys_of(content.get(_KEYS_TABLE, {}), path),
+    )
+
+
+def _keys_of(table: object, path: Path) -> dict[str, tuple[str, ...]]:
+    """The table [keys]: a key, or a list of keys, for each name; an empty text or list stands for no key."""
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: {_KEYS_TABLE} is {table!r}; expected a table, as in [{_KEYS_TABLE}].")
+    keys: dict[str, tuple[str, ...]] = {}
+    for name, value in table.items():
+        texts = [value] if isinstance(value, str) else value
+        if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+            raise SettingsError(f"{path}: the key of {name} is {value!r}; expected {_KIND_TEXTS[tuple]}.")
+        keys[name] = tuple(text for text in texts if text.strip())
+    return keys
 
 
 def _read_file(path: Path, *, is_required: bool) -> Mapping[str, object]:
@@ -84,7 +107,7 @@ def _read_file(path: Path, *, is_required: bool) -> Mapping[str, object]:
 def _file_preferences(content: Mapping[str, object], path: Path) -> tuple[Preferences, list[str]]:
     options = {option.key: option for option in OPTIONS}
     values = {key: value_of_kind(value, options[key], str(path)) for key, value in content.items() if key in options}
-    return Preferences(**values), [key for key in content if key not in options]
+    return Preferences(**values), [key for key in content if key not in (*options, _KEYS_TABLE)]
 
 
 def value_of_kind(value: object, option: Option, where: str) -> Any:

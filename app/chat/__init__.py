@@ -6,7 +6,8 @@ the options), and imports Textual only when a chat really starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ class ChatOptions:
 
     `model` is a catalog name, a path or `owner/repo[:quant]`; `models_folder` is where models are kept (None: the
     default folder). `draft_model` names the model that guesses for it (None: the catalog's, if it is on the disk).
-    `history_path` is the SQLite file of the conversations (None: the user's data folder).
+    `history_path` is the SQLite file of the conversations (None: the user's data folder). `keys` gives commands other
+    keys than their own, by the command's name.
     """
 
     model: str
@@ -32,6 +34,7 @@ class ChatOptions:
     system: str | None = None
     history_path: Path | None = None
     continue_last: bool = False
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def run(options: ChatOptions) -> int:

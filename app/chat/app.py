@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,9 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from app.chat.commands.command import Command
+from app.chat.commands.key_table import key_table
+from app.chat.commands.registry import COMMANDS
 from app.chat.controller import ChatController
 from app.chat.engine_port import EngineLoader
 from app.chat.engine_thread import EngineThread
@@ -27,13 +30,14 @@ from app.chat.terminal_driver import TerminalDriver
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSetting:
-    """What a chat window is made of. `model` is what the user called the model."""
+    """What a chat window is made of. `model` is what the user called the model, `keys` are those of the settings."""
 
     model: str
     loader: EngineLoader
     history_path: Path
     system: str = ""
     continues_last: bool = False
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ChatApp(App[None]):
@@ -42,20 +46,27 @@ class ChatApp(App[None]):
     TITLE = "Tandem"
     # Textual loads the style sheets of screens that are pushed, not that of the first one.
     CSS_PATH = "screens/chat.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "quit", "Leave", priority=True, show=False),
-        Binding("ctrl+c", "quit", "Leave", show=False, system=True),
-    ]
+    ENABLE_COMMAND_PALETTE = False  # Textual would bind a key of its own: the table of keys has that one too.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", "Leave", show=False, system=True)]
 
     def __init__(self, setting: ChatSetting) -> None:
         super().__init__(driver_class=TerminalDriver)
+        self.use_command_palette = True
+        keys = key_table(setting.keys)
+        # Textual's own key for leaving counts only where the table says so.
+        self._bindings.key_to_bindings.pop("ctrl+q", None)
+        for command in COMMANDS:
+            if command.is_global and (own := keys.keys_of(command)):
+                action = f"command({command.name!r})"
+                self._bindings.bind(",".join(own), action, command.title, show=False, priority=True)
         mailbox = Mailbox(self._wake_screen)
-        self._chat = ChatScreen(model=setting.model, mailbox=mailbox)
+        self._chat = ChatScreen(model=setting.model, mailbox=mailbox, keys=keys)
         self.controller = ChatController(
             view=self._chat,
             engine=EngineThread(setting.loader, mailbox),
             recorder=Recorder(setting.history_path, mailbox),
             mailbox=mailbox,
+            keys=keys,
             system=setting.system,
             continues_last=setting.continues_last,
         )
@@ -80,15 +91,18 @@ class ChatApp(App[None]):
         return self._chat
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """What the command palette offers besides themes and the like."""
-        chat = self._chat
-        yield SystemCommand("New conversation", "Leave this one; it is kept", chat.action_new_conversation)
-        yield SystemCommand("Conversations", "Open an earlier conversation", chat.action_conversations)
-        yield SystemCommand("Another reply", "Ask the last question again", chat.action_regenerate)
-        yield SystemCommand("Go on", "Go on with a reply that was stopped or cut off", chat.action_go_on)
-        yield SystemCommand("Copy the reply", "Copy the latest reply as the model wrote it", chat.action_copy_reply)
-        yield SystemCommand("Thinking", "Open or fold the thinking of the latest reply", chat.action_toggle_thinking)
+        """What the command palette offers besides themes and the like: the commands that can be done now."""
+        for command in COMMANDS:
+            if command.in_palette and not command.refusal(self._chat):
+                yield SystemCommand(command.title, f"{command.help} ({command.usage})", self._caller_of(command))
         yield from super().get_system_commands(screen)
+
+    def _caller_of(self, command: Command) -> Callable[[], None]:
+        return lambda: self._chat.run(command)
+
+    def action_command(self, name: str) -> None:
+        """A key of the whole program was pressed that calls this command."""
+        self._chat.action_command(name)
 
     def _wake_screen(self) -> None:
         """Called on the thread that posts; never waits."""

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from app.chat import events
 from app.chat.active_reply import ActiveReply
+from app.chat.commands.key_table import KeyTable
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import EndReason, ModelFacts, ReplyEnd, Role
 from app.chat.engine_thread import EngineThread, ReplyRequest
 from app.chat.recorder import Recorder
-from app.chat.status import StatusFigures
+from app.chat.status_keeper import StatusKeeper
 from app.chat.view import ChatView, Phase
 
 _SAVE_INTERVAL_S = 0.5
@@ -36,6 +37,7 @@ class ChatController:
         engine: EngineThread,
         recorder: Recorder,
         mailbox: events.Mailbox,
+        keys: KeyTable,
         system: str = "",
         continues_last: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -44,6 +46,7 @@ class ChatController:
         self._engine = engine
         self._recorder = recorder
         self._mailbox = mailbox
+        self._keys = keys
         self._system = system
         self._continues_last = continues_last
         self._clock = clock
@@ -52,7 +55,7 @@ class ChatController:
         self._draft_changed = False
         self._reply: ActiveReply | None = None
         self._window: events.WindowFull | None = None
-        self._figures = StatusFigures()
+        self._status = StatusKeeper(view)
         self._is_loading = True
         self._load_error = ""
         self._told_notes: set[str] = set()
@@ -84,7 +87,7 @@ class ChatController:
         """Begins to load the model and to open the conversations."""
         self._engine.start()
         self._recorder.start()
-        self._show_status(activity="loading")
+        self._status.tell(activity="loading")
 
     def close(self) -> None:
         """Keeps what there is, ends what runs. Waits a few seconds at most."""
@@ -105,12 +108,7 @@ class ChatController:
         """Sends a message; False (and a note that says why) where that can't be done now."""
         if not text.strip():
             return False
-        refusal = {
-            Phase.REPLYING: "The reply is still being written: Esc stops it.",
-            Phase.CHOOSING: "The window is full: choose first how to go on.",
-            Phase.FAILED: f"There is no model to answer: {self._load_error}",
-        }.get(self.phase)
-        if refusal is not None:
+        if refusal := self._refusal():
             self._view.show_note(refusal, is_warning=True)
             return False
         question = Turn(parent=self.conversation.leaf, role=Role.USER, text=text)
@@ -119,6 +117,14 @@ class ChatController:
         self._view.add_turn(question)
         self._begin_reply(question)
         return True
+
+    def _refusal(self) -> str:
+        """Why the model can't be asked now, or nothing: while it is being loaded, a message waits."""
+        return {
+            Phase.REPLYING: f"The reply is still being written: {self._keys.hint('stop')} stops it.",
+            Phase.CHOOSING: "The window is full: choose first how to go on.",
+            Phase.FAILED: f"There is no model to answer: {self._load_error}",
+        }.get(self.phase, "")
 
     def stop(self) -> bool:
         """Stops the reply, or leaves the window's question; False where there was nothing to stop."""
@@ -133,25 +139,45 @@ class ChatController:
         elif not reply.is_stopping:
             reply.is_stopping = True
             self._engine.cancel(reply.turn_id)
-            self._show_status(activity="stopping")
+            self._status.tell(activity="stopping")
         return True
+
+    def refusal_to_regenerate(self) -> str:
+        """Why there can be no other reply now, or nothing."""
+        turns = self.conversation.turns
+        if self.phase is not Phase.IDLE:
+            return self._refusal() or "The model is still being loaded."
+        if len(turns) < 2 or turns[-1].role is not Role.ASSISTANT:
+            return "There is no reply yet."
+        return ""
 
     def regenerate(self) -> bool:
         """Asks for another reply to the last question; the old one stays in the store as a branch."""
-        turns = self.conversation.turns
-        if self.phase is not Phase.IDLE or len(turns) < 2 or turns[-1].role is not Role.ASSISTANT:
+        if self.refusal_to_regenerate():
             return False
-        self._view.remove_turn(turns[-1])
+        self._view.remove_turn(self.conversation.turns[-1])
         self.conversation = self.conversation.without_last()
         self._begin_reply(self.conversation.turns[-1])
         return True
 
+    def refusal_to_go_on(self) -> str:
+        """Why the last reply can't be gone on with now, or nothing."""
+        facts, turns = self.facts, self.conversation.turns
+        if self.phase is not Phase.IDLE or facts is None:
+            return self._refusal() or "The model is still being loaded."
+        if not turns or turns[-1].role is not Role.ASSISTANT:
+            return "There is no reply yet."
+        if turns[-1].can_go_on(facts.vocabulary):
+            return ""
+        if turns[-1].state is TurnState.FINISHED:
+            return "The reply came to its end."
+        return "The reply can't be gone on with: it was written by a model with another vocabulary, or is empty."
+
     def go_on(self) -> bool:
         """Goes on with the last reply, where it did not come to its end and its tokens still hold."""
-        facts, turns = self.facts, self.conversation.turns
-        if self.phase is not Phase.IDLE or facts is None or not turns or not turns[-1].can_go_on(facts.vocabulary):
+        if self.refusal_to_go_on():
             return False
-        self._reply = ActiveReply(turns[-1])
+        self._reply = ActiveReply(self.conversation.turns[-1])
         self._ask(self._reply)
         return True
 
@@ -207,9 +233,10 @@ class ChatController:
                 self._reply.is_changed = False
                 self._keep(self._reply.snapshot())
             self._save_draft()
-        if self._reply is not None and now_s - self._told_at_s >= _STATUS_INTERVAL_S:
+        is_on_its_way = self._window is None and not self._is_loading
+        if self._reply is not None and is_on_its_way and now_s - self._told_at_s >= _STATUS_INTERVAL_S:
             self._told_at_s = now_s
-            self._show_progress(self._reply)
+            self._status.tell_progress(self._reply)
         return has_come
 
     def _take_events(self) -> bool:
@@ -252,7 +279,7 @@ class ChatController:
             case events.WindowFull():
                 self._window = event
                 self._view.ask_about_window(event)
-                self._show_status(activity="window full", used_tokens=event.used_tokens)
+                self._status.tell(activity="window full", used_tokens=event.used_tokens)
             case events.ReplyEnded():
                 if event.end.reason is EndReason.WINDOW and not reply.is_stopping:
                     self._ask(reply, is_full=True)
@@ -264,7 +291,7 @@ class ChatController:
         self._is_loading = False
         self.conversation = replace(self.conversation, model=facts.name)
         self._view.show_ready(facts)
-        self._show_status(activity="", model=facts.name, context_size=facts.context_size)
+        self._status.tell(activity="", model=facts.name, context_size=facts.context_size)
         if self._reply is not None:
             self._ask(self._reply)
 
@@ -272,7 +299,7 @@ class ChatController:
         self._is_loading = False
         self._load_error = failure.sentence
         self._view.show_load_failure(failure.sentence, failure.way_on)
-        self._show_status(activity="no model")
+        self._status.tell(activity="no model")
         if self._reply is not None:
             self._end_reply(ReplyEnd(reason=EndReason.FAILED, error=failure.sentence))
 
@@ -287,7 +314,9 @@ class ChatController:
         if (self._continues_last or is_draft_alone) and not self.conversation.draft:
             self._recorder.load(latest.id)
         elif latest.is_broken_off:
-            self._view.show_note("The last conversation broke off in the middle of a reply: Ctrl+O opens it.")
+            self._view.show_note(
+                f"The last conversation broke off in the middle of a reply: {self._keys.hint('open')} opens it."
+            )
 
     # What follows from both.
 
@@ -314,7 +343,7 @@ class ChatController:
         reply.answered_by(self.facts)
         shown = replace(self.conversation, turns=self.conversation.turns[:-1])
         self._engine.ask(ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids, is_full=is_full))
-        self._show_status(activity="reading", tokens_per_s=None, ttft_s=None, reused_tokens=None)
+        self._status.tell(activity="reading", tokens_per_s=None, ttft_s=None, reused_tokens=None)
 
     def _end_reply(self, end: ReplyEnd) -> None:
         reply = self._reply
@@ -327,17 +356,10 @@ class ChatController:
             if note not in self._told_notes:
                 self._told_notes.add(note)
                 self._view.show_note(note)
-        figures = end.figures
-        if figures.prompt_tokens:
-            self._show_status(
-                activity="",
-                tokens_per_s=figures.tokens_per_s or None,
-                ttft_s=figures.ttft_s or None,
-                used_tokens=figures.prompt_tokens + figures.reply_tokens,
-                reused_tokens=figures.reused_tokens,
-            )
+        if end.figures.prompt_tokens:
+            self._status.tell_end(end.figures)
         else:
-            self._show_status(activity="no model" if self._load_error else "loading" if self._is_loading else "")
+            self._status.tell(activity="no model" if self._load_error else "loading" if self._is_loading else "")
 
     def _leave_conversation(self) -> None:
         if self._window is not None:
@@ -355,7 +377,7 @@ class ChatController:
         last = conversation.turns[-1].figures if conversation.turns else None
         used_tokens = last.prompt_tokens + last.reply_tokens if last else None
         activity = "loading" if self._is_loading else "no model" if self._load_error else ""
-        self._show_status(
+        self._status.tell(
             activity=activity, tokens_per_s=None, ttft_s=None, used_tokens=used_tokens, reused_tokens=None
         )
 
@@ -367,23 +389,3 @@ class ChatController:
         if self._draft_changed:
             self._draft_changed = False
             self._recorder.save_conversation(self.conversation)
-
-    def _show_progress(self, reply: ActiveReply) -> None:
-        if self._window is not None or self._is_loading:
-            return
-        if not reply.has_begun:
-            done, total = reply.prefill or (0, 0)
-            share = f" {100 * done // total} %" if total else ""
-            self._show_status(activity=f"reading{share}", used_tokens=reply.prompt_tokens or None)
-        else:
-            self._show_status(
-                activity="stopping" if reply.is_stopping else "writing",
-                tokens_per_s=reply.speed.tokens_per_s,
-                used_tokens=reply.prompt_tokens + reply.speed.num_tokens,
-            )
-
-    def _show_status(self, **changes: object) -> None:
-        figures = replace(self._figures, **changes)
-        if figures != self._figures:
-            self._figures = figures
-            self._view.show_status(figures)

@@ -33,6 +33,7 @@ def launch(options: ChatOptions) -> int:
             history_path=options.history_path or default_history_path(),
             system=options.system or "",
             continues_last=options.continue_last,
+            keys=options.keys,
         )
     )
     # The engine's thread needs the interpreter for a moment at every step: it must not wait for a long drawing.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.message import Message
 
+from app.chat.completion import Offer
+
 
 class PromptSubmitted(Message):
     """The user sent what stands in the input."""
@@ -27,3 +29,11 @@ class WindowAnswered(Message):
     def __init__(self, *, drops_oldest: bool) -> None:
         super().__init__()
         self.drops_oldest = drops_oldest
+
+
+class OfferTaken(Message):
+    """The user clicked on what was offered to complete a word."""
+
+    def __init__(self, offer: Offer) -> None:
+        super().__init__()
+        self.offer = offer

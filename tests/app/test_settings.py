@@ -124,3 +124,15 @@ def test_a_file_that_was_named_must_exist_and_the_usual_one_need_not(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     assert load_settings({}).preferences == Preferences()
+
+
+def test_keys_of_the_chat_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, 'temp = 1\n[keys]\nnew = "f2"\nregen = ["f5", "alt+r"]\nhelp = ""')
+    assert settings.keys == {"new": ("f2",), "regen": ("f5", "alt+r"), "help": ()}
+    assert settings.warnings == ()
+
+
+@pytest.mark.parametrize("text", ["keys = 1", "[keys]\nnew = 1", '[keys]\nnew = ["f2", 3]'])
+def test_keys_of_the_wrong_kind_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match="expected"):
+        settings_of(tmp_path, text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,6 +218,7 @@ async def chat(
     size: tuple[int, int] = (80, 24),
     system: str = "",
     continues_last: bool = False,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> AsyncIterator[Stage]:
     """A chat window with this engine, left in the end as a user leaves it."""
     app = ChatApp(
@@ -227,6 +228,7 @@ async def chat(
             history_path=history_path,
             system=system,
             continues_last=continues_last,
+            keys=keys or {},
         )
     )
     try:

@@ -1,8 +1,10 @@
-"""What the keys do, on one page."""
+"""What the keys and the slash words do, on one page."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,32 +14,66 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-_KEYS = (
-    ("Enter", "send"),
-    ("Ctrl+J", "new line (also Shift+Enter)"),
-    ("Up, Down", "earlier and later prompts"),
-    ("Esc", "stop the reply, keep what there is"),
-    ("Ctrl+R", "another reply to the last question"),
-    ("Ctrl+G", "go on with a stopped reply"),
-    ("Ctrl+T", "open or fold the thinking"),
-    ("Ctrl+N", "new conversation"),
-    ("Ctrl+O", "earlier conversations"),
-    ("PgUp, PgDn", "scroll; Ctrl+Home, Ctrl+End"),
-    ("Ctrl+P", "commands and themes"),
-    ("Ctrl+C", "copy what is selected, else leave"),
-    ("Ctrl+Q", "leave; nothing is lost"),
+from app.chat.commands.key_table import KeyTable
+from app.chat.commands.registry import COMMANDS
+
+_FRAME_SHARE = 0.9
+_FRAME_COLUMNS = 6
+_WIDE = 62
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A key, a slash word with its argument, and what they do; either of the first two may be missing."""
+
+    key: str = ""
+    usage: str = ""
+    help: str
+
+
+_WRITING = (
+    _Row(key="Enter", help="send"),
+    _Row(key="Ctrl+J", help="new line (also Shift+Enter)"),
+    _Row(key="Up, Down", help="earlier and later prompts"),
+    _Row(key="Tab", help="complete a /command"),
+    _Row(key="Ctrl+C", help="copy what is selected, else leave"),
+    _Row(usage="//text", help="send /text as a message"),
 )
-_FRAME_WIDTH = 10
 
 
-def keys_text(width: int) -> str:
-    """The keys and what they do, in two columns of at most `width` together."""
-    indent = " " * (max(len(key) for key, _ in _KEYS) + 2)
-    return "\n".join(
+def keys_text(keys: KeyTable, width: int) -> str:
+    """Every key and command in columns of at most `width` together: key, slash word, meaning."""
+    rows = [
+        *_WRITING,
+        *(_Row(key=keys.shown(command), usage=command.usage, help=command.help) for command in COMMANDS),
+    ]
+    return "\n".join(_lines(rows, width))
+
+
+def _lines(rows: Sequence[_Row], width: int) -> list[str]:
+    key_columns = max(len(row.key) for row in rows) + 2
+    usage_columns = max(len(row.usage) for row in rows) + 2
+    if width < _WIDE:
+        return [_narrow(row, key_columns, width) for row in rows]
+    indent = " " * (key_columns + usage_columns)
+    return [
         textwrap.fill(
-            meaning, width=max(width, 2 * len(indent)), initial_indent=f"{key:<{len(indent)}}", subsequent_indent=indent
+            row.help,
+            width=width,
+            initial_indent=f"{row.key:<{key_columns}}{row.usage:<{usage_columns}}",
+            subsequent_indent=indent,
         )
-        for key, meaning in _KEYS
+        for row in rows
+    ]
+
+
+def _narrow(row: _Row, key_columns: int, width: int) -> str:
+    words = f"{row.usage}: {row.help}" if row.usage else row.help
+    return textwrap.fill(
+        words,
+        width=max(width, 2 * key_columns),
+        initial_indent=f"{row.key:<{key_columns}}",
+        subsequent_indent=" " * key_columns,
     )
 
 
@@ -47,11 +83,15 @@ class KeysScreen(ModalScreen[None]):
     CSS_PATH = "keys.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,f1,q", "leave", "Back")]
 
+    def __init__(self, keys: KeyTable) -> None:
+        super().__init__()
+        self._keys = keys
+
     def compose(self) -> ComposeResult:
         with VerticalScroll() as frame:
-            frame.border_title = "Keys"
+            frame.border_title = "Keys and commands"
             frame.border_subtitle = "Esc back"
-            yield Static(Content(keys_text(self.app.size.width - _FRAME_WIDTH)))
+            yield Static(Content(keys_text(self._keys, int(_FRAME_SHARE * self.app.size.width) - _FRAME_COLUMNS)))
 
     def action_leave(self) -> None:
         """Goes back."""

@@ -49,11 +49,11 @@ class ModelPanel(Static):
         lines += [one_line(note) for note in facts.notes]
         self.update(Content("\n".join(lines)))
 
-    def show_failure(self, sentence: str, way_on: str) -> None:
-        """The model can't be had."""
+    def show_failure(self, sentence: str, way_on: str, keys: str) -> None:
+        """The model can't be had. keys: what can be done all the same."""
         self._is_loading = False
         self.add_class("-failed")
-        lines = [one_line(sentence), one_line(way_on), "Ctrl+Q leaves. Earlier conversations can be read: Ctrl+O."]
+        lines = [one_line(sentence), one_line(way_on), keys]
         self.update(Content("\n".join(filter(None, lines))))
 
     def _draw(self) -> None:

@@ -6,18 +6,31 @@ Owns the keys of writing and sending. Posts what was sent; does not know to whom
 from __future__ import annotations
 
 import unicodedata
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import TextArea
+from textual.widgets.text_area import Selection
 
+from app.chat.completion import Offer
 from app.chat.messages import PromptEdited, PromptSubmitted
 from app.chat.plain_text import neutralise
 from app.chat.prompt_history import PromptHistory
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
+
+
+class Offers(Protocol):
+    """What can complete the word before the cursor, as the input drives it."""
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def chosen(self) -> Offer | None: ...
+    def move(self, step: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class Prompt(TextArea):
@@ -28,7 +41,7 @@ class Prompt(TextArea):
         Binding(",".join(_NEWLINE_KEYS), "newline", "New line", show=False),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, offers: Offers) -> None:
         super().__init__(
             soft_wrap=True,
             show_line_numbers=False,
@@ -39,9 +52,13 @@ class Prompt(TextArea):
         self.cursor_blink = False  # A chat that waits draws nothing.
         self.earlier_prompts = PromptHistory()
         self._recalled: str | None = None
+        self._offers = offers
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter" or event.key in _NEWLINE_KEYS:
+        if self._offers.is_open and self._takes_offer_key(event.key):
+            event.prevent_default()
+            event.stop()
+        elif event.key == "enter" or event.key in _NEWLINE_KEYS:
             # The text area would put a newline in before the binding is looked at.
             event.prevent_default()
             event.stop()
@@ -54,6 +71,33 @@ class Prompt(TextArea):
             event.prevent_default()
             event.stop()
             self.insert_text(neutralise(event.character))
+
+    def _takes_offer_key(self, key: str) -> bool:
+        """Whether this key was meant for the list of offers; if so, it has been done."""
+        offer = self._offers.chosen
+        if key in ("up", "down"):
+            self._offers.move(-1 if key == "up" else 1)
+        elif key == "tab" and offer is not None:
+            self.take(offer)
+        elif key == "enter" and offer is not None:
+            self.take(offer)
+            if offer.sends:
+                self.action_submit()
+        else:
+            return False
+        return True
+
+    def take(self, offer: Offer) -> None:
+        """Completes the word before the cursor."""
+        row, column = self.cursor_location
+        self.selection = Selection((row, column - len(offer.typed)), (row, column))
+        self.insert_text(offer.text)
+        self._offers.close()
+
+    @property
+    def text_before_cursor(self) -> str:
+        """All that stands before the cursor."""
+        return self.get_text_range((0, 0), self.cursor_location)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

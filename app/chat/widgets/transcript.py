@@ -27,8 +27,8 @@ class EarlierTurns(Static):
     EarlierTurns { height: auto; padding: 0 1; margin: 0 0 1 0; color: $text-muted; }
     """
 
-    def __init__(self, num_turns: int) -> None:
-        super().__init__(Content(f"↑ {num_turns:,} earlier turns (Ctrl+Home shows them)"))
+    def __init__(self, num_turns: int, key: str) -> None:
+        super().__init__(Content(f"↑ {num_turns:,} earlier turns ({key} shows them)"))
 
 
 class WindowStart(Static):
@@ -55,8 +55,9 @@ class Transcript(VerticalScroll, can_focus=False):
     }
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, top_key: str) -> None:
         super().__init__()
+        self._top_key = top_key
         self.model_panel = ModelPanel(model)
         self._replies: dict[str, ReplyView] = {}
 
@@ -112,7 +113,7 @@ class Transcript(VerticalScroll, can_focus=False):
     ) -> list[QuestionView | ReplyView | EarlierTurns | WindowStart]:
         views: list[QuestionView | ReplyView | EarlierTurns | WindowStart] = []
         if first:
-            views.append(EarlierTurns(first))
+            views.append(EarlierTurns(first, self._top_key))
         for turn in turns[first:]:
             if turn.id == window_start:
                 views.append(WindowStart())

@@ -128,7 +128,7 @@ async def test_a_stopped_reply_can_be_gone_on_with(tmp_path: Path) -> None:
 async def test_the_latest_reply_is_copied_as_it_was_written(tmp_path: Path) -> None:
     async with chat(FakeEngine(scripts=[says("**bold** [/]")]), tmp_path / "chat.db") as stage:
         await stage.ask("question")
-        stage.app.screen.action_copy_reply()  # type: ignore[attr-defined]
+        await stage.send("/copy")
         await stage.until_shown("The reply was copied.")
         assert stage.app.clipboard == "**bold** [/]"
 

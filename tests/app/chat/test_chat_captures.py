@@ -87,6 +87,12 @@ async def keys(stage: Stage, engine: FakeEngine) -> None:
     await stage.until_shown("new line")
 
 
+async def offers(stage: Stage, engine: FakeEngine) -> None:
+    await stage.until_idle()
+    await stage.press("/", "c", "o")
+    await stage.until_shown("/continue", "/copy")
+
+
 def engine_for(scene: Scene) -> FakeEngine:
     """The engine that a scene needs."""
     never = threading.Event()
@@ -119,7 +125,7 @@ def steady(text: str) -> str:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
 @pytest.mark.parametrize(
     "scene",
-    [loading, failed, conversation, writing, stopped, window_full, conversations, keys],
+    [loading, failed, conversation, writing, stopped, window_full, conversations, keys, offers],
     ids=lambda scene: scene.__name__,
 )
 async def test_screens_stand_as_they_were_found_good(scene: Scene, size: tuple[int, int], tmp_path: Path) -> None:

@@ -151,9 +151,9 @@ async def test_the_keys_are_told(tmp_path: Path) -> None:
     async with chat(FakeEngine(), tmp_path / "chat.db", size=(40, 20)) as stage:
         await stage.until_idle()
         await stage.press("f1")
-        await stage.until_shown("│ Ctrl+N      new conversation", "Enter       send")
+        await stage.until_shown("│ Enter      send", "│ Ctrl+N     /new: leave this")
         await stage.press("end")
-        await stage.until_shown("│ Ctrl+Q      leave;")
+        await stage.until_shown("│ Ctrl+Q     /quit: leave;")
         await stage.press("escape")
         await stage.until(lambda: "Ctrl+Q" not in stage.text())
 

@@ -1,0 +1,87 @@
+"""Commands for the reply that is being written, or was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.chat.commands.command import Command
+from app.chat.engine_port import Role
+
+if TYPE_CHECKING:
+    from app.chat.screens.chat import ChatScreen
+
+
+def _stop(desk: ChatScreen, argument: str) -> None:
+    if desk.offers.is_open:
+        desk.offers.close()
+        return
+    desk.note.clear()
+    desk.controller.stop()
+
+
+def _regenerate(desk: ChatScreen, argument: str) -> None:
+    desk.note.clear()
+    desk.controller.regenerate()
+
+
+def _go_on(desk: ChatScreen, argument: str) -> None:
+    desk.note.clear()
+    desk.controller.go_on()
+
+
+def _copy(desk: ChatScreen, argument: str) -> None:
+    replies = [turn.text for turn in desk.controller.conversation.turns if turn.role is Role.ASSISTANT]
+    desk.app.copy_to_clipboard(replies[-1])
+    desk.show_note("The reply was copied.")
+
+
+def _think(desk: ChatScreen, argument: str) -> None:
+    if (reply := desk.transcript.last_reply) is not None:
+        reply.toggle_thinking()
+
+
+def _no_reply(desk: ChatScreen) -> str:
+    turns = desk.controller.conversation.turns
+    return "" if any(turn.role is Role.ASSISTANT for turn in turns) else "There is no reply yet."
+
+
+REPLY_COMMANDS = (
+    Command(
+        name="stop",
+        title="Stop",
+        help="stop the reply, keep what there is",
+        handler=_stop,
+        keys=("escape",),
+    ),
+    Command(
+        name="regen",
+        title="Another reply",
+        help="another reply to the last question",
+        handler=_regenerate,
+        keys=("ctrl+r",),
+        refusal=lambda desk: desk.controller.refusal_to_regenerate(),
+    ),
+    Command(
+        name="continue",
+        title="Go on",
+        help="go on with a reply that was stopped or cut off",
+        handler=_go_on,
+        keys=("ctrl+g",),
+        refusal=lambda desk: desk.controller.refusal_to_go_on(),
+    ),
+    Command(
+        name="copy",
+        title="Copy the reply",
+        help="copy the latest reply as the model wrote it",
+        handler=_copy,
+        refusal=_no_reply,
+    ),
+    Command(
+        name="think",
+        title="Thinking",
+        help="open or fold the thinking of the latest reply",
+        handler=_think,
+        keys=("ctrl+t",),
+        refusal=_no_reply,
+    ),
+)

@@ -1,0 +1,59 @@
+"""What can complete the word that is being written: a value for each offer.
+
+Owns the offer's fields and those of slash words. Does not know where offers are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.chat.commands.command import Command
+from app.chat.commands.key_table import KeyTable
+from app.chat.commands.registry import command_of, commands_beginning
+
+Choices = Callable[[Command], tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """Puts `text` in place of `typed`, the characters before the cursor. `sends`: it is a whole message then."""
+
+    typed: str
+    text: str
+    label: str
+    detail: str = ""
+    sends: bool = False
+
+
+def slash_offers(before: str, keys: KeyTable, choices: Choices) -> list[Offer]:
+    """Offers for a message that begins with a slash; none for any other. before: all that stands before the cursor.
+
+    choices: what the command's argument may be just now.
+    """
+    if not before.startswith("/") or before.startswith("//") or "\n" in before:
+        return []
+    word, blank, begun = before[1:].partition(" ")
+    if blank:
+        command = command_of(word.lower())
+        return _argument_offers(command, begun.lstrip(), choices) if command else []
+    return [_command_offer(before, command, keys) for command in commands_beginning(word)]
+
+
+def _command_offer(before: str, command: Command, keys: KeyTable) -> Offer:
+    key = keys.shown(command)
+    return Offer(
+        typed=before,
+        text=f"/{command.name} " if command.needs_argument else f"/{command.name}",
+        label=command.usage,
+        detail=command.help + (f" ({key})" if key else ""),
+        sends=not command.needs_argument,
+    )
+
+
+def _argument_offers(command: Command, begun: str, choices: Choices) -> list[Offer]:
+    return [
+        Offer(typed=begun, text=choice, label=choice, sends=True)
+        for choice in choices(command)
+        if choice.lower().startswith(begun.lower())
+    ]
