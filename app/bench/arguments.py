@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.bench.plot_file import check_plot_name
 from app.errors import UsageError
 from app.options import Preferences, whole_number
 
@@ -19,7 +20,6 @@ FORMATS = ("md", "json", "jsonl", "csv")
 PEERS = ("llama.cpp", "ik_llama.cpp")
 
 USAGE = "tandem bench [MODEL ...] [flags]\n       tandem bench --compare A.json B.json [--format FORMAT]"
-_PLOT_SUFFIX = ".svg"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--offline", action="store_const", const=True, help="download nothing")
     group = parser.add_argument_group("output (results on stdout, everything else on stderr)")
     group.add_argument("--format", choices=FORMATS, default="md", help="how results are printed (md)")
-    group.add_argument("--plot", type=Path, metavar="FILE.svg", help="also draw the results into a file")
+    group.add_argument("--plot", type=Path, metavar="FILE", help="also draw the results into a file, .svg or .png")
     group.add_argument("--no-chart", action="store_true", help="no chart on stderr")
     group = parser.add_argument_group("comparisons")
     group.add_argument("--against", choices=PEERS, help="measure another engine in turn, on the same file and threads")
@@ -156,11 +156,7 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
     """The request.  preferences: what environment and settings file say, where no flag says otherwise."""
     if namespace.peer is not None and namespace.against is None:
         raise UsageError("--peer says where the other engine is, and --against which one it is: both are needed.")
-    if namespace.plot is not None and namespace.plot.suffix.lower() != _PLOT_SUFFIX:
-        raise UsageError(
-            f"--plot draws SVG, and {namespace.plot.name} does not end in {_PLOT_SUFFIX}.",
-            hint="a browser or `rsvg-convert` makes a PNG of it; Tandem needs no drawing library for that alone.",
-        )
+    check_plot_name(namespace.plot)
     if namespace.draft is None and (namespace.prompts or namespace.temp or namespace.answer_tokens is not None):
         raise UsageError(
             "--prompts, --temp and --answer-tokens belong to --draft, which is missing.",

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from app.bench.arguments import BenchRequest
+from app.bench.chart_drawing import draw_chart
 from app.bench.charts import panels
 from app.bench.documents import csv_text, json_text, line_values
 from app.bench.finding_peer import find_peer
 from app.bench.guessing import guessing_plan
 from app.bench.markdown import markdown
 from app.bench.numbers import range_text, rate_text, remark, row_title
-from app.bench.svg_chart import svg_chart
+from app.bench.plot_file import write_plot
 from app.bench.terminal_chart import terminal_chart
 from app.bench.worker import run_stoppable
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, UsageError
@@ -137,17 +138,9 @@ def _finish(request: BenchRequest, console: Console, report: _Report) -> None:
     if request.has_chart:
         console.note(terminal_chart(drawn, console.columns()))
     if request.plot is not None:
-        _write_plot(request.plot, svg_chart(drawn, title="tandem bench", subtitle=_subtitle(results)), console)
+        write_plot(request.plot, draw_chart(drawn, title="tandem bench", subtitle=_subtitle(results)), console)
     if request.format in _WRITERS:
         console.text(_WRITERS[request.format](results))
-
-
-def _write_plot(path: Path, text: str, console: Console) -> None:
-    try:
-        path.expanduser().write_text(text, encoding="utf-8")
-    except OSError as error:
-        # The results are worth more than the picture: they are still printed.
-        console.note(f"warning: the plot {path} can't be written: {error.strerror}.")
 
 
 def _subtitle(results: Results) -> str:

@@ -46,10 +46,10 @@ def test_what_is_no_list_or_choice_is_refused(words: tuple[str, ...], capsys: py
     assert words[0] in capsys.readouterr().err
 
 
-def test_a_plot_is_svg() -> None:
+def test_a_plot_is_svg_or_png() -> None:
     assert bench_request(parse("--plot", "a.SVG"), Preferences()).plot == Path("a.SVG")
-    with pytest.raises(UsageError, match=r"--plot draws SVG, and a.png does not end in .svg"):
-        bench_request(parse("--plot", "a.png"), Preferences())
+    with pytest.raises(UsageError, match=r"--plot draws SVG or PNG, and a.gif ends in neither"):
+        bench_request(parse("--plot", "a.gif"), Preferences())
 
 
 def test_a_peer_needs_a_name() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from bench_rows import SETTING, SHARE, make_row, peer_row
+from PIL import Image, ImageColor
 
+from app.bench.chart_drawing import draw_chart
 from app.bench.charts import panels
-from app.bench.svg_chart import svg_chart
+from app.bench.drawing import Box, Text
+from app.bench.png_file import png_bytes
+from app.bench.svg_file import svg_text
 from app.bench.terminal_chart import terminal_chart
 from runtime.benchmark.workloads import Workload
 
@@ -19,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def parsed(rows: tuple = ROWS, title: str = "t", subtitle: str = "s") -> ElementTree.Element:
-    return ElementTree.fromstring(svg_chart(panels(rows), title=title, subtitle=subtitle))
+    return ElementTree.fromstring(svg_text(draw_chart(panels(rows), title=title, subtitle=subtitle)))
 
 
 def texts(root: ElementTree.Element) -> list[str]:
@@ -85,7 +90,7 @@ def test_any_figure_has_a_scale(rates: tuple[float, ...]) -> None:
 def test_names_cannot_break_the_file() -> None:
     nasty = "<b>&\"'\x1b[31m\x00\ud800 ü"
     row = make_row(setting=replace(SETTING, model_file=f"{nasty}.gguf"))
-    text = svg_chart(panels((row, make_row())), title=nasty, subtitle=nasty)
+    text = svg_text(draw_chart(panels((row, make_row())), title=nasty, subtitle=nasty))
     root = ElementTree.fromstring(text.encode("utf-8"))
     assert any("<b>&\"'" in label for label in texts(root))
 
@@ -112,3 +117,28 @@ def test_the_terminal_chart_has_a_line_for_each_bar() -> None:
 def test_the_terminal_chart_fits_narrow_terminals() -> None:
     assert max(len(line) for line in terminal_chart(panels(ROWS), 70).splitlines()) <= 70
     assert "300.0" in terminal_chart(panels(ROWS), 10)
+
+
+def test_a_png_shows_what_the_svg_shows() -> None:
+    """Bars lie where the SVG has them, in their colours, twice as fine; texts leave ink where they stand."""
+    drawing = draw_chart(panels((make_row(), make_row())), title="tandem bench", subtitle="two rows")
+    image = Image.open(io.BytesIO(png_bytes(drawing)))
+    assert image.format == "PNG" and image.size == (2 * drawing.width, 2 * drawing.height)
+    boxes = [shape for shape in drawing.shapes if isinstance(shape, Box)]
+    assert len(boxes) >= 2
+    for box in boxes:
+        below_whiskers = (round(2 * box.x) + 2, round(2 * (box.y + box.height)) - 2)
+        assert image.getpixel(below_whiskers) == ImageColor.getrgb(box.colour)
+    for text in (shape for shape in drawing.shapes if isinstance(shape, Text)):
+        middle = 2 * text.y - text.size / 2
+        left = 2 * text.x - {"start": 0, "middle": 1, "end": 2}[text.anchor] * 3 * text.size
+        around = image.convert("L").crop(
+            (max(0, int(left)), int(middle - text.size), int(left + 6 * text.size), int(middle + text.size))
+        )
+        assert around.getextrema()[0] < 128, text
+
+
+def test_a_png_holds_letters_that_its_font_lacks() -> None:
+    row = make_row(setting=replace(SETTING, model_file="模型\x1b[31m.gguf"))
+    image = Image.open(io.BytesIO(png_bytes(draw_chart(panels((row, make_row())), title="标题", subtitle=""))))
+    assert image.size[0] > 0

@@ -145,7 +145,7 @@ def test_settings_are_defaults(monkeypatch: pytest.MonkeyPatch, model: Path) -> 
         (("-p", "0", "-n", "0"), "There is nothing to measure."),
         (("-r", "0"), "--repetitions"),
         (("--activations", "rough"), "--activations"),
-        (("--plot", "x.png"), "--plot draws SVG"),
+        (("--plot", "x.gif"), "--plot draws SVG or PNG"),
         (("--peer", "x"), "both are needed"),
         (("--n-promt", "1"), "did you mean --n-prompt"),
         (("--compare", "a", "b", "--plot", "x.svg"), "measures nothing"),
@@ -163,6 +163,9 @@ def test_a_plot_is_written(monkeypatch: pytest.MonkeyPatch, model: Path, tmp_pat
     plot = tmp_path / "plot.svg"
     assert command(monkeypatch, str(model), "--plot", str(plot))[0] == 0
     assert ElementTree.fromstring(plot.read_text(encoding="utf-8")).tag.endswith("svg")
+    picture = tmp_path / "plot.png"
+    assert command(monkeypatch, str(model), "--plot", str(picture))[0] == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     status, stdout, stderr = command(monkeypatch, str(model), "--plot", str(tmp_path / "no" / "plot.svg"))
     assert status == 0 and stdout and "can't be written: No such file" in stderr
 

@@ -1,15 +1,15 @@
-"""A chart as SVG: panels of horizontal bars with whiskers from the least to the most, and the machine's limit.
+"""A chart as a drawing: panels of horizontal bars with whiskers from the least to the most, and the machine's limit.
 
-Owns the drawing, in plain SVG 1.1 that needs no library, script or font.  Does not know rows.
+Owns where everything lies.  Does not know rows, nor the kind of file that a drawing becomes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, floor, log10
-from xml.sax.saxutils import escape
 
 from app.bench.charts import Bar, Panel
+from app.bench.drawing import Box, Drawing, Line, Shape, Text
 from app.bench.numbers import rate_text
 
 _BAR_WIDTH, _RIGHT = 420, 110
@@ -17,22 +17,23 @@ _LEAST_LEFT, _MOST_LETTERS = 200, 80
 _BAR_HEIGHT, _BAR_STEP = 16, 24
 _HEAD, _PANEL_HEAD, _PANEL_FOOT, _LEGEND_STEP = 44, 30, 34, 20
 _COLOURS = ("#2f6fb4", "#d08a2e", "#7a9e48", "#9a6fb0", "#b3564d")
-_INK, _PALE, _LIMIT = "#222222", "#d8d8d8", "#c0392b"
+_PALE, _LIMIT = "#d8d8d8", "#c0392b"
+_LIMIT_LEGEND = "what memory or multiplier allow, where the scale reaches it"
 _LETTER = 6.6  # about, at 12 pixels
 _FIGURE_WIDTH = 48
 _LIMIT_REACH = 1.6  # a limit farther away than so many times the longest bar is not drawn
 
 
-def svg_chart(panels: Sequence[Panel], *, title: str, subtitle: str) -> str:
-    """The whole file."""
+def draw_chart(panels: Sequence[Panel], *, title: str, subtitle: str) -> Drawing:
+    """The whole chart."""
     longest = max((len(bar.label) for panel in panels for bar in panel.bars), default=0)
     left = max(_LEAST_LEFT, 24 + _LETTER * min(longest, _MOST_LETTERS))
     width = round(left + _BAR_WIDTH + _RIGHT)
     series = list(dict.fromkeys(bar.series for panel in panels for bar in panel.bars))
     colours = {name: _COLOURS[idx % len(_COLOURS)] for idx, name in enumerate(series)}
-    parts: list[str] = [
-        _text(16, 22, title, size=15, weight="bold"),
-        _text(16, 38, _cut(subtitle, int(width / 6)), size=11),
+    parts: list[Shape] = [
+        Text(x=16, y=22, text=title, size=15, is_bold=True),
+        Text(x=16, y=38, text=_cut(subtitle, int(width / 6)), size=11),
     ]
     top = _HEAD + 8
     for panel in panels:
@@ -40,12 +41,7 @@ def svg_chart(panels: Sequence[Panel], *, title: str, subtitle: str) -> str:
         top += _PANEL_HEAD + _BAR_STEP * len(panel.bars) + _PANEL_FOOT
     parts += _legend(colours, top, any(bar.limit for panel in panels for bar in panel.bars))
     height = top + _LEGEND_STEP + 12
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif">\n'
-        f"<title>{escape(_printable(title))}</title>\n"
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+    return Drawing(title=title, width=width, height=height, shapes=tuple(parts))
 
 
 class _Scale:
@@ -67,63 +63,47 @@ class _Scale:
         return self.left + value / (self.step * self.num_steps) * _BAR_WIDTH
 
 
-def _panel(panel: Panel, scale: _Scale, top: int, colours: dict[str, str]) -> list[str]:
+def _panel(panel: Panel, scale: _Scale, top: int, colours: dict[str, str]) -> list[Shape]:
     bottom = top + _PANEL_HEAD + _BAR_STEP * len(panel.bars)
-    parts = [_text(16, top + 18, panel.title, size=13, weight="bold")]
+    parts = [Text(x=16, y=top + 18, text=panel.title, size=13, is_bold=True)]
     for number in range(scale.num_steps + 1):
         x = scale.x(number * scale.step)
-        parts.append(_line(x, top + _PANEL_HEAD - 4, x, bottom, _PALE))
-        parts.append(_text(x, bottom + 14, f"{number * scale.step:g}", size=10, anchor="middle"))
+        parts.append(Line(x1=x, y1=top + _PANEL_HEAD - 4, x2=x, y2=bottom, colour=_PALE))
+        parts.append(Text(x=x, y=bottom + 14, text=f"{number * scale.step:g}", size=10, anchor="middle"))
     for idx, bar in enumerate(panel.bars):
         parts += _bar(bar, scale, top + _PANEL_HEAD + _BAR_STEP * idx, colours[bar.series])
     return parts
 
 
-def _bar(bar: Bar, scale: _Scale, top: int, colour: str) -> list[str]:
+def _bar(bar: Bar, scale: _Scale, top: int, colour: str) -> list[Shape]:
     spread, middle = bar.spread, top + _BAR_HEIGHT / 2
     least, most = scale.x(spread.least), scale.x(spread.most)
     width = scale.x(spread.median) - scale.left
     parts = [
-        _text(scale.left - 8, middle + 4, _cut(bar.label, _MOST_LETTERS), size=12, anchor="end"),
-        f'<rect x="{scale.left:.1f}" y="{top}" width="{width:.1f}" height="{_BAR_HEIGHT}" fill="{colour}"/>',
-        _line(least, middle, most, middle, _INK),
-        _line(least, middle - 4, least, middle + 4, _INK),
-        _line(most, middle - 4, most, middle + 4, _INK),
+        Text(x=scale.left - 8, y=middle + 4, text=_cut(bar.label, _MOST_LETTERS), size=12, anchor="end"),
+        Box(x=scale.left, y=top, width=width, height=_BAR_HEIGHT, colour=colour),
+        Line(x1=least, y1=middle, x2=most, y2=middle),
+        Line(x1=least, y1=middle - 4, x2=least, y2=middle + 4),
+        Line(x1=most, y1=middle - 4, x2=most, y2=middle + 4),
     ]
     figure_at = most
     if bar.limit is not None and scale.has(bar.limit):
         x = scale.x(bar.limit)
-        parts.append(_line(x, top - 3, x, top + _BAR_HEIGHT + 3, _LIMIT, width=2))
+        parts.append(Line(x1=x, y1=top - 3, x2=x, y2=top + _BAR_HEIGHT + 3, colour=_LIMIT, width=2))
         figure_at = x if most <= x < most + _FIGURE_WIDTH else most  # beside the mark, not under it
-    return [*parts, _text(figure_at + 6, middle + 4, rate_text(spread.median), size=12)]
+    return [*parts, Text(x=figure_at + 6, y=middle + 4, text=rate_text(spread.median), size=12)]
 
 
-def _legend(colours: dict[str, str], top: int, has_limit: bool) -> list[str]:
+def _legend(colours: dict[str, str], top: int, has_limit: bool) -> list[Shape]:
     parts, x = [], 16.0
     for name, colour in colours.items():
-        parts.append(f'<rect x="{x:.1f}" y="{top}" width="12" height="12" fill="{colour}"/>')
-        parts.append(_text(x + 18, top + 10, name, size=12))
+        parts.append(Box(x=x, y=top, width=12, height=12, colour=colour))
+        parts.append(Text(x=x + 18, y=top + 10, text=name, size=12))
         x += 40 + _LETTER * len(name)
     if has_limit:
-        parts.append(_line(x + 6, top - 2, x + 6, top + 14, _LIMIT, width=2))
-        parts.append(_text(x + 14, top + 10, "what memory or multiplier allow, where the scale reaches it", size=12))
+        parts.append(Line(x1=x + 6, y1=top - 2, x2=x + 6, y2=top + 14, colour=_LIMIT, width=2))
+        parts.append(Text(x=x + 14, y=top + 10, text=_LIMIT_LEGEND, size=12))
     return parts
-
-
-def _text(x: float, y: float, text: str, *, size: int, weight: str = "normal", anchor: str = "start") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
-        f'fill="{_INK}">{escape(_printable(text))}</text>'
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, *, width: int = 1) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width}"/>'
-
-
-def _printable(text: str) -> str:
-    """Without characters that XML can't hold."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def _cut(text: str, most: int) -> str:
