@@ -15,8 +15,9 @@ from runtime.errors import CapacityError
 from runtime.machine import Machine, read_machine
 from runtime.memory import MemoryBill
 from runtime.options import EngineOptions
-from runtime.placement import DraftPrice, place
+from runtime.placement import place
 from runtime.speculation.loading import DraftFile
+from runtime.survey import DraftPrice
 
 # Of a file that is not here only the size is known: packing adds a little, the cache and the workspace about this much.
 _PACKING_SHARE = 0.04

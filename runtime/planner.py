@@ -66,6 +66,14 @@ def choose(wish: Wish, price: Price) -> MemoryBill:
     The context comes first: layers fill what it leaves.  Raises CapacityError, with the nearest settings that fit, when
     nothing does.
     """
+    bill = nearest_bill(wish, price)
+    if not bill.fits:
+        raise too_large(bill, wish, price)
+    return bill
+
+
+def nearest_bill(wish: Wish, price: Price) -> MemoryBill:
+    """The same, or the bill of the least that was asked for when that does not fit."""
     wanted = wish.context_size or min(wish.trained_context_size, DEFAULT_CONTEXT_SIZE)
     bill = _with_context(wish, wanted, price)
     if bill.fits:
@@ -75,8 +83,8 @@ def choose(wish: Wish, price: Price) -> MemoryBill:
         found = _largest_context(smallest, wanted, lambda size: _with_context(wish, size, price))
         if found is not None:
             return found
-        bill = _with_context(wish, smallest, price)
-    raise _too_large(bill, wish, price)
+        return _with_context(wish, smallest, price)
+    return bill
 
 
 def largest_context(wish: Wish, gpu_layers: int, price: Price, *, most: int) -> int | None:
@@ -136,7 +144,8 @@ def _priced(setting: Setting, price: Price) -> MemoryBill | None:
         return None
 
 
-def _too_large(bill: MemoryBill, wish: Wish, price: Price) -> CapacityError:
+def too_large(bill: MemoryBill, wish: Wish, price: Price) -> CapacityError:
+    """What to say about a bill that does not fit."""
     device = next(device for device in bill.devices if not device.fits)
     budget = device.budget_bytes or 0
     nearest = list(_nearest(bill, wish, price))

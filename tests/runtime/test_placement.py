@@ -14,7 +14,8 @@ from models.gguf_file import ModelFile, open_model_file
 from runtime.devices.pricing import price_cpu
 from runtime.errors import CapacityError, DeviceError, OptionError
 from runtime.options import DEFAULT_VRAM_MARGIN_BYTES, EngineOptions
-from runtime.placement import CARD_OWN_BYTES, Placement, place
+from runtime.placement import Placement, place
+from runtime.survey import CARD_OWN_BYTES
 
 
 @pytest.fixture(scope="module")
