@@ -23,6 +23,7 @@ from app.errors import (
     UsageError,
     report_of,
 )
+from app.evaluate import arguments as evaluate
 from app.options import (
     LOAD_OPTIONS,
     SAMPLING_OPTIONS,
@@ -36,7 +37,7 @@ from app.output import Console, console_of_process, discard_output
 from app.settings import DEBUG_VARIABLE, Settings, load_settings, settings_path
 
 GPU_FLAGS = ("-ngl=", "--gpu-layers", "--n-gpu-layers")
-COMMANDS = ("chat", "generate", "bench", "models", "doctor")
+COMMANDS = ("chat", "generate", "bench", "eval", "models", "doctor")
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -121,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_chat(commands)
     _add_generate(commands)
     _add_bench(commands)
+    _add_eval(commands)
     _add_models(commands)
     _add_doctor(commands)
     return parser
@@ -174,6 +176,18 @@ def _add_bench(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     bench.add_arguments(parser)
     _finish(parser, _bench)
+
+
+def _add_eval(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "eval",
+        help="measure how good a model's numbers are",
+        usage=evaluate.USAGE,
+        description=evaluate.DESCRIPTION,
+        epilog=evaluate.EPILOG,
+    )
+    evaluate.add_arguments(parser)
+    _finish(parser, _eval)
 
 
 def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -242,6 +256,13 @@ def _bench(namespace: argparse.Namespace, console: Console) -> int:
     chosen = Preferences(isa=namespace.isa, offline=namespace.offline)
     request = bench.bench_request(namespace, chosen.over(settings.preferences))
     from app.bench.command import run
+
+    return run(request, console)
+
+
+def _eval(namespace: argparse.Namespace, console: Console) -> int:
+    request = evaluate.evaluate_request(namespace, _preferences(namespace, console))
+    from app.evaluate.command import run
 
     return run(request, console)
 

@@ -82,9 +82,9 @@ class Console:
         if report.hint is not None:
             self.note(f"hint: {report.hint}")
 
-    def progress(self, title: str, unit: str = "") -> ProgressBar:
+    def progress(self, title: str, unit: str = "", *, shows_time_left: bool = False) -> ProgressBar:
         """A bar on stderr for something that takes long.  unit: "bytes", or what is counted, or nothing."""
-        return ProgressBar(self, title, unit)
+        return ProgressBar(self, title, unit, shows_time_left=shows_time_left)
 
     def progress_line(self, text: str) -> None:
         """Draw the text over the progress line on the terminal that stderr is."""
@@ -133,7 +133,17 @@ class ProgressBar:
     and then.  May be called from any thread.
     """
 
-    def __init__(self, console: Console, title: str, unit: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        unit: str,
+        *,
+        shows_time_left: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """shows_time_left: as if what is left went as fast as what was done since the bar began."""
+        self._shows_time_left = shows_time_left
         self._console = console
         self._title = title
         self._unit = unit
@@ -165,7 +175,7 @@ class ProgressBar:
             if self._console.is_stderr_terminal:
                 self._console.progress_line(self._bar(done, total, now_s))
             else:
-                self._console.note(self._line(done, total))
+                self._console.note(self._line(done, total, now_s))
 
     def close(self) -> None:
         """Take the bar away; later calls do nothing."""
@@ -183,16 +193,24 @@ class ProgressBar:
         rate = self._rate(done, now_s)
         if total <= 0:
             return f"{self._title}  {self._amount(done)}{rate}"
-        figures = f"{_percent(done, total)}  {self._part(done, total)}{rate}"
+        figures = f"{_percent(done, total)}  {self._part(done, total)}{rate}{self._left(done, total, now_s)}"
         room = self._console.columns() - len(self._title) - len(figures) - len("  [] ") - 1
         width = min(_BAR_WIDTH, max(_LEAST_BAR_WIDTH, room))
         filled = min(width, done * width // total)
         return f"{self._title}  [{'#' * filled}{'.' * (width - filled)}] {figures}"
 
-    def _line(self, done: int, total: int) -> str:
+    def _line(self, done: int, total: int, now_s: float) -> str:
         if total <= 0:
             return f"{self._title}: {self._amount(done)}"
-        return f"{self._title}: {_percent(done, total)} ({self._part(done, total)})"
+        left = self._left(done, total, now_s)
+        return f"{self._title}: {_percent(done, total)} ({self._part(done, total)}){left}"
+
+    def _left(self, done: int, total: int, now_s: float) -> str:
+        first_done = self._first_done or 0
+        if not self._shows_time_left or done <= first_done:
+            return ""
+        left_s = (now_s - self._began_s) * (total - done) / (done - first_done)
+        return f", {_duration(left_s)} left"
 
     def _part(self, done: int, total: int) -> str:
         return f"{self._amount(done) if self._unit == 'bytes' else done} of {self._amount(total)}"
@@ -241,6 +259,12 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except ValueError:
         return False  # closed
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _percent(done: int, total: int) -> str:

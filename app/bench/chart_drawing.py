@@ -91,7 +91,8 @@ def _bar(bar: Bar, scale: _Scale, top: int, colour: str) -> list[Shape]:
         x = scale.x(bar.limit)
         parts.append(Line(x1=x, y1=top - 3, x2=x, y2=top + _BAR_HEIGHT + 3, colour=_LIMIT, width=2))
         figure_at = x if most <= x < most + _FIGURE_WIDTH else most  # beside the mark, not under it
-    return [*parts, Text(x=figure_at + 6, y=middle + 4, text=rate_text(spread.median), size=12)]
+    figure = bar.figure if bar.figure is not None else rate_text(spread.median)
+    return [*parts, Text(x=figure_at + 6, y=middle + 4, text=figure, size=12)]
 
 
 def _legend(colours: dict[str, str], top: int, has_limit: bool) -> list[Shape]:

@@ -24,12 +24,16 @@ _TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """limit: what the machine would allow, in tokens/s, if known.  series: whose bar it is."""
+    """limit: what the machine would allow, in tokens/s, if known.  series: whose bar it is.
+
+    figure: what stands at its end; None: the median as a rate.
+    """
 
     label: str
     series: str
     spread: Spread
     limit: float | None
+    figure: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

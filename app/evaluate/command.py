@@ -1,0 +1,160 @@
+"""`tandem eval`: measure, print, draw.
+
+Owns where text and prompts come from, what reaches which stream, and what an interrupt leaves.  Does not know how
+anything is measured (runtime.evaluation) or written (markdown.py, chart.py).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from app.bench.chart_drawing import draw_chart
+from app.bench.plot_file import write_plot
+from app.bench.worker import run_stoppable
+from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
+from app.evaluate.arguments import EvaluateRequest
+from app.evaluate.chart import panels
+from app.evaluate.markdown import markdown
+from app.loading import resolve_with_progress, stage_title
+from app.options import engine_options
+from app.output import Console, ProgressBar
+from app.verify_speculation import read_prompts
+from app.versions import package_versions, tandem_version
+from runtime.benchmark.results import Environment
+from runtime.errors import OptionError
+from runtime.evaluation.plans import EvaluationPlan
+from runtime.evaluation.results import Results, results_values
+from runtime.evaluation.session import EvaluationSession
+from runtime.machine import read_machine
+
+_VERSIONS = ("python", "numpy", "numba", "llvmlite")
+_STDIN = Path("-")
+
+MakeSession = Callable[..., EvaluationSession]
+
+
+def run(request: EvaluateRequest, console: Console, *, make_session: MakeSession = EvaluationSession) -> int:
+    """Measures what was asked for; returns the exit status.  make_session: as EvaluationSession, for tests."""
+    console.require_reader()
+    plan = _plan(request)
+    path = resolve_with_progress(request.preferences, console)
+    reference: Path | None = None
+    if request.reference is not None:
+        reference = resolve_with_progress(replace(request.preferences, model=request.reference), console)
+    environment = _environment(request, path)
+    bars = _Bars(console)
+    session = make_session(plan, bars)
+    try:
+        was_stopped = run_stoppable(lambda: session.run(path, reference), session.stop)
+    finally:
+        bars.close()
+    environment = replace(environment, load_end=read_machine().load)
+    _finish(request, console, session.results(), environment)
+    return EXIT_INTERRUPTED if was_stopped else EXIT_SUCCESS
+
+
+def _plan(request: EvaluateRequest) -> EvaluationPlan:
+    """Raises UsageError for values out of range, AppError for files that can't be read."""
+    # Guessing changes no number, and neither do the lists' values here.
+    load = replace(
+        request.preferences, spec="off", cache_type_k=None, cache_type_v=None, activations=None, predict=None
+    )
+    named = {
+        "window": request.window,
+        "stride": request.stride,
+        "most_tokens": request.most_tokens,
+        "answer_tokens": request.preferences.predict,
+        "cache_types_k": request.cache_types_k or None,
+        "cache_types_v": request.cache_types_v or None,
+        "activations": request.activations or None,
+        "prompts": tuple(read_prompts(request.prompts)) if request.prompts is not None else None,
+    }
+    chosen = {name: value for name, value in named.items() if value is not None}
+    try:
+        return EvaluationPlan(text=_text(request.text), load=engine_options(load), raw=request.raw, **chosen)
+    except OptionError as error:
+        raise UsageError(str(error)) from error
+
+
+def _text(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        content = sys.stdin.buffer.read() if file == _STDIN else file.expanduser().read_bytes()
+    except OSError as error:
+        raise AppError(f"The text {file} can't be read: {error.strerror}.") from error
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise AppError(f"The text {file} is no UTF-8: byte {error.start} is {content[error.start]:#04x}.") from error
+
+
+def _environment(request: EvaluateRequest, path: Path) -> Environment:
+    machine, versions = read_machine(), package_versions()
+    return Environment(
+        tandem=tandem_version(),
+        versions={name: versions[name] for name in _VERSIONS if name in versions},
+        machine={name: value for name, value in asdict(machine).items() if name != "load"},
+        options={"model": path.name, "text": request.text.name if request.text is not None else None},
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        load_start=machine.load,
+        load_end=None,
+    )
+
+
+def _finish(request: EvaluateRequest, console: Console, results: Results, environment: Environment) -> None:
+    """Prints and draws what there is."""
+    if not results.rows:
+        return
+    text_name = request.text.name if request.text is not None else None
+    if request.plot is not None and (drawn := panels(results)):
+        subtitle = ", ".join(filter(None, [environment.options["model"], text_name, environment.date]))
+        write_plot(request.plot, draw_chart(drawn, title="tandem eval", subtitle=subtitle), console)
+    if request.format == "json":
+        values = results_values(results, asdict(environment))
+        console.text(json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+    else:
+        console.text(markdown(results, environment, text_name=text_name))
+
+
+class _Bars:
+    """Hears from the session, in its thread: one bar at a time, and every note once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._notes: set[str] = set()
+        self._bar: ProgressBar | None = None
+        self._title = ""
+
+    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+        title, unit = stage_title(stage)
+        self._show(f"{model}: {title}", unit, done, total, shows_time_left=False)
+
+    def reading(self, title: str, done: int, total: int) -> None:
+        self._show(title, "tokens", done, total, shows_time_left=True)
+
+    def answering(self, title: str, done: int, total: int) -> None:
+        self._show(f"{title}: answering", "prompts", done, total, shows_time_left=True)
+
+    def noted(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.add(text)
+            self._console.note(f"note: {text}")
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _show(self, title: str, unit: str, done: int, total: int, *, shows_time_left: bool) -> None:
+        if self._bar is None or title != self._title:
+            self.close()
+            self._bar = self._console.progress(title, unit, shows_time_left=shows_time_left)
+            self._title = title
+        self._bar(done, total)

@@ -1,0 +1,163 @@
+"""An evaluation as Markdown: a table to choose from, and where answers part, side by side.
+
+Owns the columns and the words around them.  Does not know JSON or measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.bench.markdown import environment_lines, grid
+from app.bench.numbers import mega_text, rate_text
+from app.evaluate.numbers import (
+    cache_text,
+    divergence_text,
+    model_text,
+    perplexity_text,
+    probability_text,
+    row_label,
+    share_text,
+)
+from runtime.benchmark.results import Environment
+from runtime.evaluation.results import Choice, Parting, Results, Row, Setting
+
+_SHARED_LETTERS, _OWN_LETTERS = 40, 90
+_LINE_END = "\u23ce"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    title: str
+    text: Callable[[Row], str]
+    is_figure: bool = True
+
+
+_COLUMNS = (
+    _Column(title="model", text=lambda row: model_text(row.setting), is_figure=False),
+    _Column(title="K/V", text=lambda row: cache_text(row.setting), is_figure=False),
+    _Column(title="activations", text=lambda row: row.setting.activations, is_figure=False),
+    _Column(title="perplexity", text=lambda row: _perplexity(row)),
+    _Column(title="of the reference's", text=lambda row: _ratio(row)),
+    _Column(title="KL mean", text=lambda row: _divergence(row, "mean")),
+    _Column(title="KL 99 %", text=lambda row: _divergence(row, "p99")),
+    _Column(title="KL max", text=lambda row: _divergence(row, "maximum")),
+    _Column(
+        title="same best token", text=lambda row: share_text(row.divergence.top1_agreement) if row.divergence else ""
+    ),
+    _Column(title="prompt tokens/s", text=lambda row: rate_text(row.speed.prefill_tokens_per_s) if row.speed else ""),
+    _Column(title="decode tokens/s", text=lambda row: rate_text(row.speed.decode_tokens_per_s) if row.speed else ""),
+    _Column(title="weights MB", text=lambda row: mega_text(row.memory.weights_bytes)),
+    _Column(title="KV MB", text=lambda row: mega_text(row.memory.kv_bytes)),
+    _Column(title="", text=lambda row: _remark(row), is_figure=False),
+)
+
+
+def markdown(results: Results, environment: Environment, *, text_name: str | None) -> str:
+    """The whole document; "" for no rows."""
+    rows = results.rows
+    if not rows:
+        return ""
+    kept = [column for column in _COLUMNS if {column.text(row) for row in rows} != {""}]
+    table = grid(
+        [column.title for column in kept],
+        [column.is_figure for column in kept],
+        [[column.text(row) for column in kept] for row in rows],
+    )
+    parts = [
+        table,
+        _facts(results, text_name),
+        *(_partings(row, rows) for row in rows),
+        environment_lines(environment),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _perplexity(row: Row) -> str:
+    found = row.perplexity
+    if found is None:
+        return ""
+    error = "" if found.standard_error is None else f" \u00b1 {found.standard_error:.2g}"
+    return f"{perplexity_text(found.value)}{error}"
+
+
+def _ratio(row: Row) -> str:
+    own, reference = row.perplexity, row.reference_perplexity
+    return f"{own.value / reference.value:.4f} x" if own and reference else ""
+
+
+def _divergence(row: Row, name: str) -> str:
+    return divergence_text(getattr(row.divergence, name)) if row.divergence else ""
+
+
+def _remark(row: Row) -> str:
+    if row.is_complete or row.perplexity is None:
+        return ""
+    return f"stopped after {row.perplexity.num_tokens} tokens"
+
+
+def _facts(results: Results, text_name: str | None) -> str:
+    lines = []
+    counted = [row.perplexity.num_tokens for row in results.rows if row.perplexity is not None]
+    if counted:
+        start = f'start token "{results.start_token}" before each' if results.start_token else "no start token"
+        lines.append(
+            f"- text: {text_name}, {results.num_tokens} tokens, {max(counted)} of them predicted; windows of "
+            f"{results.window} tokens, stride {results.stride}, {start}"
+        )
+    if results.reference is not None:
+        lines.append(f"- reference: {_described(results.reference)}; KL divergences in nats, over the same tokens")
+    setting = results.rows[0].setting
+    speed = results.rows[0].speed
+    behind = f" behind {speed.prompt_tokens} tokens" if speed else ""
+    lines.append(
+        f"- memory and speed: a KV cache for {setting.context_size} tokens, {setting.threads} threads; decoding"
+        f"{behind}, measured once"
+    )
+    return "\n".join(lines)
+
+
+def _described(setting: Setting) -> str:
+    formats = ", ".join(setting.formats)
+    return f"{model_text(setting)} ({formats}), K/V {cache_text(setting)}, activations {setting.activations}"
+
+
+def _partings(row: Row, rows: Sequence[Row]) -> str:
+    """The answers of one row that part from the reference's."""
+    if not row.partings:
+        return ""
+    apart = [(number, parting) for number, parting in enumerate(row.partings, 1) if parting.place is not None]
+    label, total = row_label(row, rows), len(row.partings)
+    if not apart:
+        return f"{label}: all {total} greedy answers are the reference's, token by token."
+    head = f"{label}: {len(apart)} of {total} greedy answers part from the reference's:"
+    lines = [
+        [
+            f"{number}: {_cut(parting.prompt, _SHARED_LETTERS)}",
+            str((parting.place or 0) + 1),
+            _cut_front(parting.shared_text, _SHARED_LETTERS),
+            _goes_on(parting.own, parting, "the reference"),
+            _goes_on(parting.reference, parting, "this one"),
+        ]
+        for number, parting in apart
+    ]
+    titles = ["prompt", "at token", "after", "this one goes on", "the reference goes on"]
+    return f"{head}\n\n{grid(titles, [False, True, False, False, False], lines)}"
+
+
+def _goes_on(choice: Choice | None, parting: Parting, other: str) -> str:
+    if choice is None:
+        return "(ends)"
+    own, of_other = probability_text(choice.probability), probability_text(choice.of_other)
+    text = _cut(choice.continuation or choice.text, _OWN_LETTERS)
+    return f"{text} ({own}; {other} {of_other})"
+
+
+def _cut(text: str, most: int) -> str:
+    text = text.replace("\n", _LINE_END)
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+
+
+def _cut_front(text: str, most: int) -> str:
+    text = text.replace("\n", _LINE_END)
+    return text if len(text) <= most else f"\u2026{text[1 - most :]}"
