@@ -11,12 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from models.errors import TemplateError, quoted
 from models.gguf_values import MetadataValue
-from models.known_templates import KNOWN_GOOD
+from models.known_templates import is_known_good
 from models.template_process import SandboxLimits, TemplateProcess
 from models.vocabulary import Vocabulary
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 _TEMPLATE_KEY = "tokenizer.chat_template"
 _VARIABLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+_THINKING_VARIABLES = ("enable_thinking", "thinking")  # Qwen's name for it, and DeepSeek's and Granite's
 _KNOWN_ROLES = ("user", "assistant")
 _ROLE = re.compile(r"[\w-]{1,64}", re.ASCII)
 
@@ -84,7 +84,7 @@ class ChatTemplate:
         process: the child in which the template renders if it is not known good, one of its own by default.
         """
         self.source = source
-        self.is_known_good = sha256(source.encode("utf-8", "surrogatepass")).hexdigest() in KNOWN_GOOD
+        self.is_known_good = is_known_good(source)
         self._special_tokens = dict(special_tokens)
         self._renderer: Renderer | None = None
         self._process = None if self.is_known_good else process or TemplateProcess(SandboxLimits())
@@ -195,7 +195,7 @@ class ChatTemplate:
             "add_generation_prompt": add_prompt,
         }
         if options.enable_thinking is not None:
-            variables["enable_thinking"] = options.enable_thinking
+            variables |= dict.fromkeys(_THINKING_VARIABLES, options.enable_thinking)
         request = RenderRequest(
             source=self.source,
             variables=variables,

@@ -18,6 +18,7 @@ from jinja2.exceptions import TemplateError as JinjaError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from models.errors import TemplateError
 
@@ -54,6 +55,26 @@ class _Environment(ImmutableSandboxedEnvironment):
         raise SecurityError(f"{type(obj).__name__}.{attribute}")
 
 
+class _Namespace(Namespace):
+    """A namespace that stores no name of Python's own kind, as in Hugging Face's renderer."""
+
+    def __init__(*arguments: Any, **named: Any) -> None:  # as the library's own does, so that `self` is a name as well
+        self, *rest = arguments
+        attributes = dict(*rest, **named)
+        for name in attributes:
+            _check_attribute(name)
+        Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_attribute(name)
+        Namespace.__setitem__(self, name, value)
+
+
+def _check_attribute(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"namespace.{name}")
+
+
 class _GenerationBlock(Extension):
     """`{% generation %}` marks the assistant's words for training; for a prompt it means its content."""
 
@@ -76,6 +97,7 @@ class Renderer:
         )
         self._environment.filters["tojson"] = _to_json
         self._environment.globals.pop("lipsum")
+        self._environment.globals["namespace"] = _Namespace
         self._environment.globals["raise_exception"] = _raise_exception
         self._environment.globals["strftime_now"] = self._strftime_now
 

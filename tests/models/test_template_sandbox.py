@@ -114,6 +114,8 @@ REACHING_OUT = [
     "{{ cycler.__init__.__globals__.os.popen('touch FILE').read() }}",
     "{{ joiner.__init__.__globals__['os'].system('touch FILE') }}",
     "{{ namespace.__init__.__globals__ }}",
+    "{{ namespace(__class__=1) }}",
+    "{% set ns = namespace(a=1) %}{% set ns.__class__ = 2 %}",
     "{{ self.__init__.__globals__ }}",
     "{{ self._TemplateReference__context.eval_ctx }}",
     "{{ messages.__class__ }}",
