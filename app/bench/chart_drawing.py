@@ -65,7 +65,7 @@ class _Scale:
 
 def _panel(panel: Panel, scale: _Scale, top: int, colours: dict[str, str]) -> list[Shape]:
     bottom = top + _PANEL_HEAD + _BAR_STEP * len(panel.bars)
-    parts = [Text(x=16, y=top + 18, text=panel.title, size=13, is_bold=True)]
+    parts: list[Shape] = [Text(x=16, y=top + 18, text=panel.title, size=13, is_bold=True)]
     for number in range(scale.num_steps + 1):
         x = scale.x(number * scale.step)
         parts.append(Line(x1=x, y1=top + _PANEL_HEAD - 4, x2=x, y2=bottom, colour=_PALE))
