@@ -34,10 +34,11 @@ from app.options import (
     preferences_of,
 )
 from app.output import Console, console_of_process, discard_output
+from app.plan import arguments as plan
 from app.settings import DEBUG_VARIABLE, Settings, load_settings, settings_path
 
 GPU_FLAGS = ("-ngl=", "--gpu-layers", "--n-gpu-layers")
-COMMANDS = ("chat", "generate", "bench", "eval", "models", "doctor")
+COMMANDS = ("chat", "generate", "bench", "eval", "plan", "models", "doctor")
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -65,7 +66,7 @@ def _run(arguments: list[str], console: Console) -> int:
     parser = _parser()
     if _starts_chat(arguments):
         arguments = ["chat", *arguments]
-    if any(word == "-ngl" or word.startswith(GPU_FLAGS) for word in arguments):
+    if arguments[0] != "plan" and any(word == "-ngl" or word.startswith(GPU_FLAGS) for word in arguments):
         console.report(report_of(UsageError("This version computes on the CPU alone: leave -ngl and its kin out.")))
         return EXIT_USAGE
     try:
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_bench(commands)
     _add_eval(commands)
+    _add_plan(commands)
     _add_models(commands)
     _add_doctor(commands)
     return parser
@@ -188,6 +190,17 @@ def _add_eval(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     evaluate.add_arguments(parser)
     _finish(parser, _eval)
+
+
+def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="what a model would cost in memory, and where it would go",
+        usage=plan.USAGE,
+        description="Show the memory bill of a model, what fits, and how fast it can be at most, without loading it.",
+    )
+    plan.add_arguments(parser)
+    _finish(parser, _plan)
 
 
 def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -263,6 +276,13 @@ def _bench(namespace: argparse.Namespace, console: Console) -> int:
 def _eval(namespace: argparse.Namespace, console: Console) -> int:
     request = evaluate.evaluate_request(namespace, _preferences(namespace, console))
     from app.evaluate.command import run
+
+    return run(request, console)
+
+
+def _plan(namespace: argparse.Namespace, console: Console) -> int:
+    request = plan.plan_request(namespace, _preferences(namespace, console))
+    from app.plan.command import run
 
     return run(request, console)
 

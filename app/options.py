@@ -59,6 +59,9 @@ class Preferences:
     stop: tuple[str, ...] | None = None
     activations: str | None = None
     isa: str | None = None
+    device: str | None = None
+    gpu_layers: str | None = None
+    vram_margin: int | None = None
     system: str | None = None
     draft_model: str | None = None
     draft_max: int | None = None
@@ -98,6 +101,9 @@ LOAD_OPTIONS = (
     _option("cache_type_v", str, "-ctv --cache-type-v", "TYPE", "how values are kept: f16, q8_0 or q4_0"),
     _option("activations", str, "--activations", "HOW", "rounding of activations: fast, balanced (default), exact"),
     _option("isa", str, "--isa", "LEVEL", "instruction set: auto (default), avx512, avx2, portable"),
+    _option("device", str, "--device", "DEVICE", "cpu, gpu (or nothing at all), auto: a GPU if there is one (auto)"),
+    _option("gpu_layers", str, "-ngl --gpu-layers --n-gpu-layers", "N", "last layers on the GPU: a number, all, auto"),
+    _option("vram_margin", int, "--vram-margin", "MIB", "memory left free on the GPU, in MiB (512)"),
     _option("draft_model", str, "-md --draft-model --model-draft", "MODEL", "a small model that guesses for this one"),
     _option("draft_max", int, "--draft-max", "N", "tokens guessed at most before they are checked (16)"),
     _option("draft_min", int, "--draft-min", "N", "fewer guessed tokens are not checked (0)"),
@@ -202,6 +208,9 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "cache_type_v": preferences.cache_type_v,
         "activations": preferences.activations,
         "isa": preferences.isa,
+        "device": preferences.device,
+        "gpu_layers": gpu_layers_of(preferences.gpu_layers),
+        "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
     guessing = {"mode": preferences.spec, "draft_max": preferences.draft_max, "draft_min": preferences.draft_min}
@@ -209,6 +218,11 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         return EngineOptions(**_chosen(named), speculation=SpeculationOptions(**_chosen(guessing)))
     except OptionError as error:
         raise UsageError(str(error)) from error
+
+
+def gpu_layers_of(text: str | None) -> int | str | None:
+    """A number where the text is one; what else it may be is the runtime's to say."""
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def generate_options(preferences: Preferences, **more: Any) -> GenerateOptions:

@@ -83,12 +83,21 @@ class EngineOptions:
         check_choice("cache_type_v", self.cache_type_v, CACHE_TYPES, flag="--cache-type-v")
         check_choice("activations", self.activations, ACTIVATIONS, flag="--activations")
         check_choice("device", self.device, DEVICES, flag="--device")
-        if self.gpu_layers not in GPU_LAYERS:
-            check_integer("gpu_layers", self.gpu_layers, low=0, high=MAX_GPU_LAYERS, flag="--gpu-layers")
+        self._check_gpu_layers()
         check_integer(
             "vram_margin_bytes", self.vram_margin_bytes, low=0, high=MAX_VRAM_MARGIN_BYTES, flag="--vram-margin"
         )
         check_choice("isa", self.isa, ISA_LEVELS, flag="--isa")
+
+    def _check_gpu_layers(self) -> None:
+        layers = self.gpu_layers
+        is_number = isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= MAX_GPU_LAYERS
+        if layers not in GPU_LAYERS and not is_number:
+            expected = f"a whole number from 0 to {MAX_GPU_LAYERS}, auto or all"
+            raise OptionError(option="gpu_layers", flag="--gpu-layers", value=layers, expected=expected)
+        if (self.device == "cpu" and layers not in ("auto", 0)) or (self.device == "gpu" and layers == 0):
+            expected = f"layers on the device that --device {self.device} names, or no such flag"
+            raise OptionError(option="gpu_layers", flag="--gpu-layers", value=layers, expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True)

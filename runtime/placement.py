@@ -65,7 +65,10 @@ def place(
     is none.  draft_price: what a draft model beside it reserves, if there is to be one.
     """
     surveyed = survey(file, options, machine, cards, draft_price)
-    return place_bill(surveyed, choose(surveyed.wish, surveyed.price), cards)
+    placement = place_bill(surveyed, choose(surveyed.wish, surveyed.price), cards)
+    if options.device == "gpu" and not placement.gpu_layers:
+        raise DeviceError(f"{' '.join(placement.reasons)} Leave --device out to compute on the CPU.")
+    return placement
 
 
 def place_bill(surveyed: Survey, bill: MemoryBill, cards: Cards) -> Placement:

@@ -155,7 +155,7 @@ def too_large(bill: MemoryBill, wish: Wish, price: Price) -> CapacityError:
         else "Choose a smaller context size or a smaller model, or close other programs."
     )
     return CapacityError(
-        f"{_described(bill, device)} needs {size_text(device.total_bytes)} ({device}), and {_where(device)} can spare "
+        f"{_described(bill, device)} {size_text(device.total_bytes)} ({device}), and {_where(device)} can spare "
         f"{size_text(budget)}. {advice}",
         needed_bytes=device.total_bytes,
         available_bytes=budget,
@@ -165,9 +165,9 @@ def too_large(bill: MemoryBill, wish: Wish, price: Price) -> CapacityError:
 def _described(bill: MemoryBill, device: DeviceBill) -> str:
     layers = f"{bill.gpu_layers} {'layer' if bill.gpu_layers == 1 else 'layers'}"
     if device.kind == "gpu":
-        return f"With a context of {bill.context_size} tokens, the part of {layers}"
+        return f"With a context of {bill.context_size} tokens, {layers} and the head take"
     rest = f" and {layers} on the GPU" if bill.gpu_layers else ""
-    return f"With a context of {bill.context_size} tokens{rest}, the model"
+    return f"With a context of {bill.context_size} tokens{rest}, the model takes"
 
 
 def _where(device: DeviceBill) -> str:

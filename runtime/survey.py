@@ -15,7 +15,7 @@ from models.gguf_file import ModelFile
 from runtime.cards import Card, Cards
 from runtime.devices.binding import DeviceMemory, DeviceOptions, Limits, pages_for
 from runtime.devices.pricing import price_cpu, price_gpu, split
-from runtime.errors import DeviceError, OptionError
+from runtime.errors import DeviceError
 from runtime.machine import Machine, choose_threads
 from runtime.memory import NOTHING, DeviceBill, MemoryBill, machine_margin_bytes
 from runtime.options import EngineOptions
@@ -136,10 +136,6 @@ def _card(options: EngineOptions, cards: Cards) -> Card | None:
     """The card to use, if any.  Raises DeviceError when there must be one."""
     layers = options.gpu_layers
     if options.device == "cpu":
-        if layers not in ("auto", 0):
-            raise OptionError(
-                option="gpu_layers", flag="-ngl", value=layers, expected="0 beside --device cpu, or no such flag"
-            )
         return None
     is_needed = options.device == "gpu" or layers not in ("auto", 0)
     if cards.best is None and is_needed:

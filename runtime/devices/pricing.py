@@ -1,4 +1,4 @@
-"""What a program cut in two reserves on each side, without reserving it.
+"""What a program cut in two reserves and moves on each side, without reserving it.
 
 Owns the two parts: which operations run where when so many of the last layers are on the GPU.  Does not know what is
 free or what is chosen.  The GPU's kernels are only imported when a part for it is priced.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from models.program import Program
+from models.program import Embed, Program
 from models.segments import Segment, cut, whole
-from runtime.devices import cpu
-from runtime.devices.binding import DeviceMemory, DeviceOptions
+from runtime.devices import cpu, cpu_limits
+from runtime.devices.binding import PAGE_SIZE, DeviceMemory, DeviceOptions
+from runtime.devices.costs import LayerCost, RowCost, StepCosts
 from runtime.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -74,3 +75,35 @@ def price_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> Devi
         text = str(error)
         raise DeviceError(f"{text[:1].upper()}{text[1:].rstrip('.')}.") from error
     return DeviceMemory(**asdict(made))
+
+
+def costs_cpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> StepCosts:
+    """What the CPU's part moves and multiplies."""
+    return cpu_limits.count_costs(cpu_program(segment), file, options)
+
+
+def costs_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> StepCosts:
+    """What the GPU's part moves for a token: its weights once, of the embedding one row, keys and values.
+
+    Multiply-adds are left out: decode is far from the card's limit for them.
+    """
+    from kernels_gpu.plan import GpuLimits, make_plan, page_bytes
+
+    body = replace(
+        segment, operations=tuple(operation for operation in segment.operations if not isinstance(operation, Embed))
+    )
+    plan = make_plan(body, file.tensors, GpuLimits(**asdict(options.limits)), options.activations)
+    weight_bytes = sum(matrix.layout.size_bytes for matrix in plan.matrices.values())
+    weight_bytes += 4 * sum(plan.vectors.values())
+    layers = [
+        LayerCost(
+            position_bytes=page_bytes(layer.num_kv_heads, layer.head_dim) // PAGE_SIZE,
+            multiply_adds_per_position=0,
+            window=layer.window,
+        )
+        for layer in segment.layers.values()
+    ]
+    nothing = RowCost(weight_bytes=0, byte_multiply_adds=0, float_multiply_adds=0)
+    return StepCosts(
+        tokens=replace(nothing, weight_bytes=weight_bytes), outputs=nothing, embedding_bytes=0, layers=tuple(layers)
+    )

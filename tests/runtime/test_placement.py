@@ -133,8 +133,11 @@ def test_a_card_may_be_left_alone(medium: ModelFile) -> None:
     for options in (EngineOptions(device="cpu"), EngineOptions(gpu_layers=0)):
         placement = place(medium, options, fake_machine(), cards=cards_of(fake_card(24)))
         assert (placement.gpu_layers, placement.card) == (0, None)
-    with pytest.raises(OptionError, match="0 beside --device cpu"):
-        place(medium, EngineOptions(device="cpu", gpu_layers=3), fake_machine(), cards=cards_of(fake_card(24)))
+    for wrong in ({"device": "cpu", "gpu_layers": 3}, {"device": "gpu", "gpu_layers": 0}):
+        with pytest.raises(OptionError, match="layers on the device that --device .pu names"):
+            EngineOptions(**wrong)
+    with pytest.raises(DeviceError, match="None of 16 layers fit on the Fake 1 GB: for 1, .*Leave --device out"):
+        place(medium, EngineOptions(device="gpu"), fake_machine(), cards=cards_of(fake_card(1)))
 
 
 def test_a_part_on_the_cpu_is_priced_as_the_program_that_will_be_bound(tmp_path: Path) -> None:

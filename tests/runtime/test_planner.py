@@ -101,7 +101,7 @@ def test_the_default_context_is_the_largest_that_fits(free: int) -> None:
 def test_a_context_that_was_asked_for_is_never_made_smaller() -> None:
     assert choose(wish(512, 10, context_size=20_000), PLAIN.price(10**10, 0)).context_size == 20_000
     with pytest.raises(
-        CapacityError, match=r"context of 20000 tokens, the model needs 468.0 MB \(weights 150.0 MB, KV"
+        CapacityError, match=r"context of 20000 tokens, the model takes 468.0 MB \(weights 150.0 MB, KV"
     ):
         choose(wish(512, 10, context_size=20_000), PLAIN.price(300_000_000, 0))
 

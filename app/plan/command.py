@@ -1,0 +1,63 @@
+"""`tandem plan`: plan, print.
+
+Owns what reaches which stream.  Does not know how a plan is made (runtime.plans) or written (tables.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.drafts import add_draft
+from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
+from app.loading import model_name
+from app.options import engine_options, models_folder_of
+from app.output import Console
+from app.plan.arguments import PlanRequest
+from app.plan.tables import plan_text, plan_value
+from runtime.cards import LEAST_CAPABILITY, Card, Cards
+from runtime.catalog import CATALOG, DownloadError, parse_reference, resolve_model
+from runtime.plans import plan_model
+
+
+def run(request: PlanRequest, console: Console) -> int:
+    """Plans without fetching or loading anything; returns the exit status: a failure when it does not fit."""
+    preferences = request.preferences
+    folder = models_folder_of(preferences)
+
+    def find(name: str) -> Path:
+        try:
+            return resolve_model(name, folder=folder, offline=True)
+        except DownloadError as error:
+            if name.lower() not in CATALOG and parse_reference(name) is None:
+                raise
+            raise AppError(
+                f"{name} is not on this disk, and a plan fetches nothing.", hint=f"`tandem models pull {name}` does."
+            ) from error
+
+    options = engine_options(preferences)
+    path = find(model_name(preferences))
+    options = add_draft(options, preferences.draft_model, path, folder, find)
+    plan = plan_model(path, options, cards=_imagined(request.vram_bytes))
+    if request.as_json:
+        console.json(plan_value(plan))
+    else:
+        console.text(plan_text(plan, console.columns() if console.is_terminal else None))
+    if plan.fault is not None:
+        console.note(f"tandem: {plan.fault}")
+        return EXIT_FAILURE
+    return EXIT_SUCCESS
+
+
+def _imagined(vram_bytes: int | None) -> Cards | None:
+    """A card that is not here, with nothing else on it."""
+    if vram_bytes is None:
+        return None
+    card = Card(
+        index=0,
+        name=f"imagined GPU of {vram_bytes / 2**30:g} GB",
+        bus_id="",
+        compute_capability=LEAST_CAPABILITY,
+        total_bytes=vram_bytes,
+        free_bytes=vram_bytes,
+    )
+    return Cards(cards=(card,))
