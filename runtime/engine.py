@@ -76,8 +76,12 @@ class Engine:
         notes: tuple[str, ...] = (),
         speculator: Speculator | None = None,
         draft: LoadedDraft | None = None,
+        guesses_meanwhile: bool = False,
     ) -> None:
-        """Takes the binding and the speculator over, and closes them.  draft: the model that guesses, if any."""
+        """Takes the binding and the speculator over, and closes them.  draft: the model that guesses, if any.
+
+        guesses_meanwhile: the binding leaves the processor idle for most of a run, and guesses are made in that time.
+        """
         self.vocabulary = vocabulary
         self.chat_template = chat_template
         self.description = description
@@ -89,7 +93,9 @@ class Engine:
         self._encoder = PromptEncoder(vocabulary, chat_template, num_tokens=num_tokens)
         self._texts = TokenTexts(vocabulary.token_bytes, num_tokens=num_tokens)
         self._constraints = ConstraintCompiler(self._texts, self._encode_words)
-        self._loop = EngineLoop(binding, num_tokens=num_tokens, speculator=speculator)
+        self._loop = EngineLoop(
+            binding, num_tokens=num_tokens, speculator=speculator, guesses_meanwhile=guesses_meanwhile
+        )
         self._finalizer = weakref.finalize(self, _close, self._loop, chat_template)
 
     @classmethod

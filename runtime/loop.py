@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
@@ -32,11 +33,13 @@ class EngineLoop:
         *,
         num_tokens: int | None = None,
         speculator: Speculator | None = None,
+        guesses_meanwhile: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """num_tokens: rows of logits are cut to these, where the model has more than the vocabulary; None: all.
 
-        speculator: guesses ahead; taken over.  clock: seconds, what passes take is measured with it.
+        speculator: guesses ahead; taken over.  guesses_meanwhile: the device leaves the processor's cores to a draft
+        model while it runs, so that it guesses on meanwhile.  clock: seconds, what passes take is measured with it.
         """
         self._num_tokens = num_tokens or binding.vocab_size
         self._binding = binding
@@ -51,8 +54,8 @@ class EngineLoop:
         self._is_closing = False
         self._arrived: list[Answer] = []
         self._cancelled: list[Answer] = []
-        self._running: list[Answer] = []
-        self._running_on = binding
+        self._running: dict[Binding, list[Answer]] = {}
+        self._device = ThreadPoolExecutor(1, "tandem-device") if guesses_meanwhile and speculator is not None else None
         self._thread = threading.Thread(target=self._work, name="tandem-engine", daemon=True)
         self._thread.start()
 
@@ -69,16 +72,17 @@ class EngineLoop:
         with self._wakeup:
             self._cancelled.append(answer)
             self._notify()
-            if answer in self._running:
-                self._running_on.cancel()
+            for binding, answers in self._running.items():
+                if answer in answers:
+                    binding.cancel()
 
     def close(self) -> None:
         """From any thread: ends every answer and waits until the device is closed.  May be called again."""
         with self._wakeup:
             self._is_closing = True
             self._notify()
-            if self._running:
-                self._running_on.cancel()
+            for binding in self._running:
+                binding.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -138,29 +142,53 @@ class EngineLoop:
         with self._wakeup:
             if self._cancelled or self._is_closing:
                 return None
-            self._running, self._running_on = answers, binding
+            self._running[binding] = answers
         try:
             return binding.run(batch)
         except Cancelled:
             return None
         finally:
             with self._wakeup:
-                self._running = []
+                del self._running[binding]
+
+    def _compute_step(self, step: Step, answers: list[Answer]) -> tuple[np.ndarray | None, float]:
+        """Rows of logits (None: stopped) and the milliseconds that they took; guesses are made meanwhile."""
+
+        def compute() -> tuple[np.ndarray | None, float, float]:
+            started_s = self._clock()
+            rows = self._compute(self._binding, step.batch, answers)
+            ended_s = self._clock()
+            return rows, (ended_s - started_s) * 1e3, ended_s
+
+        is_decoding = all(answer.sequence.is_decoding for answer in answers)
+        contenders = [answer for answer in answers if answer.speculates] if is_decoding else []
+        if self._device is None or self._speculator is None or not contenders:
+            return compute()[:2]
+        result = self._device.submit(compute)
+        try:
+            self._speculator.guess_ahead(
+                contenders,
+                lambda binding, batch: self._compute(binding, batch, contenders),
+                is_wanted=lambda: not result.done(),
+                context_size=self._binding.limits.context_size,
+            )
+        finally:
+            rows, elapsed_ms, ended_s = result.result()  # whatever happens, nothing else runs on the device meanwhile
+        self._speculator.waited(contenders, max(0.0, self._clock() - ended_s) * 1e3)
+        return rows, elapsed_ms
 
     def _run(self, step: Step) -> None:
         answers = [self._answers[work.sequence] for work in step.works]
         for answer in answers:
             answer.clock.begin()
-        started_s = self._clock()
         try:
-            rows = self._compute(self._binding, step.batch, answers)
+            rows, elapsed_ms = self._compute_step(step, answers)
         except Exception as error:
             for answer in answers:
                 self._fail(answer, error)
             return
         if rows is None:
             return
-        elapsed_ms = (self._clock() - started_s) * 1e3
         is_plain = all(work.num_outputs == work.count and work.sequence.is_decoding for work in step.works)
         self._scheduler.commit(step)
         reasons: dict[Answer, FinishReason] = {}
@@ -223,6 +251,8 @@ class EngineLoop:
             self._arrived.clear()
         try:
             with ExitStack() as devices:
+                if self._device is not None:
+                    devices.callback(self._device.shutdown)
                 devices.callback(self._binding.close)
                 if self._speculator is not None:
                     devices.callback(self._speculator.close)

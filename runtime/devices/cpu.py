@@ -6,6 +6,7 @@ anything is computed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 
+# Whoever computes has all the cores: a draft model, and the part of a model that a GPU left here, take turns by runs.
+_CORES = threading.Lock()
+
 
 class CpuBinding:
     """A program bound to this machine's processor; see runtime.devices.binding.Binding."""
@@ -42,7 +46,8 @@ class CpuBinding:
         self.notes = tuple(map(_sentence, model.warnings))
 
     def run(self, batch: Batch) -> np.ndarray:
-        rows = self._model.run(batch.token_ids, batch.positions, batch.slots, batch.page_tables, batch.outputs)
+        with _CORES:
+            rows = self._model.run(batch.token_ids, batch.positions, batch.slots, batch.page_tables, batch.outputs)
         if rows is None:
             raise Cancelled("The run was stopped.")
         return rows

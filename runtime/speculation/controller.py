@@ -90,11 +90,12 @@ class Round:
     def promise(self, track: Track, most: int) -> float:
         """Tokens a millisecond that a sequence gets with a draft of this drafter, at its best length."""
         chance, tokens, best = 1.0, 1.0, 0.0
+        guess_ms = (1 - track.ready_share) * self.guess_ms(track)
         for length in range(1, most + 1):
             chance *= track.acceptance.mean
             tokens += chance
             if length >= self.draft_min:
-                best = max(best, tokens / self.time_ms(length, length * self.guess_ms(track)))
+                best = max(best, tokens / self.time_ms(length, length * guess_ms))
         return best
 
     def promise_of(self, guess: Guess, track: Track) -> float:

@@ -29,12 +29,14 @@ class Guess:
     """Tokens that may come next, and how sure the drafter is of each.
 
     draft_ms: the time they took.  usual_ms: what such passes usually take, those that read a prompt left out.
+    num_ready: tokens, the first ones, that were there already: guessed before, past what was being checked then.
     """
 
     token_ids: list[int] = field(default_factory=list)
     grades: list[int] = field(default_factory=list)
     draft_ms: float = 0.0
     usual_ms: float = 0.0
+    num_ready: int = 0
 
     def append(self, token_id: int, grade: int) -> None:
         """One token more."""
@@ -81,6 +83,12 @@ class Drafter(Protocol):
 
     def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
         """A guess for each wish, perhaps an empty one."""
+        ...
+
+    def guess_ahead(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
+        """Guesses what may follow the sequences' drafts, while these are being checked; a later propose() begins from
+        what holds of it.  The guesses returned tell what they took; those who need no time make none.
+        """
         ...
 
     def forget(self, sequence: TokenSequence) -> None:

@@ -31,9 +31,15 @@ _MOST_TOKENS = 16
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class _Follower:
-    """The small model's copy of a sequence.  num_agreed: tokens known to be the same in both."""
+    """The small model's copy of a sequence.
+
+    text: the sequence's tokens and the guesses behind them; grades: of these guesses.  num_agreed: tokens of text known
+    to be the sequence's.  copy: as much of text as the small model has seen or is about to see.
+    """
 
     copy: TokenSequence
+    text: list[int]
+    grades: list[int]
     num_agreed: int
 
 
@@ -60,60 +66,96 @@ class ModelDrafter:
         self._followers: dict[TokenSequence, _Follower] = {}
 
     def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
-        guesses = [Guess() for _ in wishes]
-        asking: dict[TokenSequence, tuple[Wish, Guess]] = {}
-        for wish, guess in zip(wishes, guesses, strict=True):
-            if wish.wants_more(guess):
-                asking[self._follow(wish.sequence)] = (wish, guess)
-        copies = list(asking)
-        while asking:
-            asking = self._guess_one_more(asking, run)
-        for copy in copies:
-            if copy.num_pending == 1 and copy.num_computed:
-                copy.ids.pop()  # nothing is to be computed for it until it is asked for again
-        return guesses
+        return self._guess(wishes, [wish.sequence.ids for wish in wishes], run)
+
+    def guess_ahead(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
+        return self._guess(wishes, [wish.sequence.ids + wish.sequence.draft for wish in wishes], run)
 
     def forget(self, sequence: TokenSequence) -> None:
         follower = self._followers.pop(sequence, None)
         if follower is not None:
-            self._cut(follower, sequence)
+            self._agree(follower, sequence.ids, num_sure=len(sequence.ids))
+            del follower.copy.ids[len(sequence.ids) :]
+            self.scheduler.rewind(follower.copy, len(follower.copy.ids))
             self.scheduler.finish(follower.copy)
 
     def close(self) -> None:
         self._followers.clear()
         self._binding.close()
 
-    def _follow(self, sequence: TokenSequence) -> TokenSequence:
-        """The copy with all of the sequence's tokens, at least one of them not computed."""
+    def _guess(self, wishes: Sequence[Wish], texts: Sequence[list[int]], run: Run) -> list[Guess]:
+        """Guesses that follow each text; what was guessed before and still holds comes first."""
+        guesses: list[Guess] = []
+        asking: dict[TokenSequence, tuple[Wish, Guess]] = {}
+        for wish, ids in zip(wishes, texts, strict=True):
+            guess = self._ready(wish, ids)
+            guesses.append(guess)
+            is_ended = bool(guess.token_ids) and guess.token_ids[-1] in wish.end_ids
+            if not is_ended and len(guess.token_ids) < wish.most and wish.wants_more(guess):
+                asking[self._prepare(wish.sequence, ids)] = (wish, guess)
+        asked = list(asking.items())
+        while asking:
+            asking = self._guess_one_more(asking, run)
+        for copy, (wish, guess) in asked:
+            follower = self._followers[wish.sequence]
+            num_new = len(guess.token_ids) - guess.num_ready
+            follower.text.extend(guess.token_ids[guess.num_ready :])
+            follower.grades.extend(guess.grades[guess.num_ready :] if num_new else [])
+            if copy.num_pending == 1 and copy.num_computed:
+                copy.ids.pop()  # nothing is to be computed for it until it is asked for again
+        return guesses
+
+    def _ready(self, wish: Wish, ids: list[int]) -> Guess:
+        """What was guessed before to follow ids, as far as it still holds."""
+        follower = self._followers.get(wish.sequence)
+        guess = Guess()
+        if follower is None:
+            return guess
+        self._agree(follower, ids, num_sure=len(wish.sequence.ids))
+        guess.token_ids += follower.text[len(ids) :][: wish.most]
+        guess.grades += follower.grades[: wish.most]
+        guess.num_ready = len(guess.token_ids)
+        return guess
+
+    def _prepare(self, sequence: TokenSequence, ids: list[int]) -> TokenSequence:
+        """The copy with ids and the guesses behind them, at least the last one not computed."""
         follower = self._followers.get(sequence)
-        length = len(sequence.ids)
         if follower is None:
             copy = TokenSequence(
-                ids=list(sequence.ids),
+                ids=list(ids),
                 num_prompt=sequence.num_prompt,
-                next_output=length - 1,
+                next_output=len(ids) - 1,
                 may_reuse=sequence.may_reuse,
             )
-            self._followers[sequence] = _Follower(copy=copy, num_agreed=length)
+            follower = _Follower(copy=copy, text=list(ids), grades=[], num_agreed=len(sequence.ids))
+            self._followers[sequence] = follower
             self.scheduler.add(copy)
             return copy
-        self._cut(follower, sequence)
         copy = follower.copy
-        copy.ids.extend(sequence.ids[len(copy.ids) :])
-        copy.next_output = length - 1
-        self.scheduler.rewind(copy, length - 1)
-        follower.num_agreed = length
+        copy.ids.extend(follower.text[len(copy.ids) :])
+        copy.next_output = len(copy.ids) - 1
+        self.scheduler.rewind(copy, len(copy.ids) - 1)
         return copy
 
-    def _cut(self, follower: _Follower, sequence: TokenSequence) -> None:
-        """Forgets what the copy has that the sequence has not."""
-        copy = follower.copy
-        agreed = min(follower.num_agreed, len(copy.ids))
-        most = min(len(copy.ids), len(sequence.ids))
-        while agreed < most and copy.ids[agreed] == sequence.ids[agreed]:
+    def _agree(self, follower: _Follower, ids: list[int], *, num_sure: int) -> None:
+        """Takes ids for the text: forgets what contradicts them, and keeps the guesses that follow them all.
+
+        num_sure: as many of ids will not be taken back.
+        """
+        text, copy = follower.text, follower.copy
+        most = min(len(text), len(ids))
+        agreed = min(follower.num_agreed, most)
+        while agreed < most and text[agreed] == ids[agreed]:
             agreed += 1
-        self.scheduler.rewind(copy, agreed)
-        del copy.ids[agreed:]
+        if agreed < len(ids):
+            del text[agreed:]
+            text.extend(ids[agreed:])
+            if agreed < len(copy.ids):
+                self.scheduler.rewind(copy, agreed)
+                del copy.ids[agreed:]
+        num_guesses = len(text) - len(ids)
+        follower.grades[:] = follower.grades[len(follower.grades) - num_guesses :] if num_guesses else []
+        follower.num_agreed = num_sure
 
     def _guess_one_more(
         self, asking: dict[TokenSequence, tuple[Wish, Guess]], run: Run

@@ -31,6 +31,9 @@ class NgramDrafter:
     def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
         return [self._propose(wish) for wish in wishes]
 
+    def guess_ahead(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
+        return []
+
     def forget(self, sequence: TokenSequence) -> None:
         self._indexes.pop(sequence, None)
 

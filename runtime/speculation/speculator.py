@@ -101,9 +101,7 @@ class Speculator:
         """
         started_s = self._clock()
         self._propose(contenders, run, num_sequences, context_size)
-        waited_ms = (self._clock() - started_s) * 1e3
-        for contender in contenders:
-            self._tally(contender.sequence).wait_ms += waited_ms / len(contenders)
+        self.waited(contenders, (self._clock() - started_s) * 1e3)
 
     def _propose(self, contenders: Sequence[Contender], run: Run, num_sequences: int, context_size: int) -> None:
         for contender in contenders:
@@ -126,6 +124,54 @@ class Speculator:
                 self._drafts[sequence] = draft
             else:
                 self._tally(sequence).draft_ms += draft.guess.draft_ms
+
+    def guess_ahead(
+        self, contenders: Sequence[Contender], run: Run, *, is_wanted: Callable[[], bool], context_size: int
+    ) -> None:
+        """While a step is computed elsewhere: guesses what may follow the drafts in it, as long as is_wanted().
+
+        What holds of these guesses is there at once when the next drafts are proposed.
+        """
+        costs = self._controller.costs
+        if not costs.is_known:
+            return
+        num_tokens = sum(1 + len(contender.sequence.draft) for contender in contenders)
+        ends_s = self._clock() + costs.ms(num_tokens) / 1e3
+        for drafter, track in self._pairs:
+            if drafter.costs is None or not track.is_on(self._controller.tokens_out):
+                continue
+            pass_s = drafter.costs.ms(len(contenders)) / 1e3 if drafter.costs.is_known else 0.0
+
+            def has_time(guess: Guess, pass_s: float = pass_s) -> bool:
+                """Whether another pass of the draft model is done before the step is."""
+                return is_wanted() and self._clock() + pass_s <= ends_s
+
+            wishes: list[Wish] = []
+            for contender in contenders:
+                sequence = contender.sequence
+                num_taken = len(sequence.draft)
+                room = min(context_size, drafter.context_size or context_size) - len(sequence.ids) - num_taken
+                most = min(self._draft_max + 1, contender.tokens_wanted - num_taken, room)
+                if most > 0 and not contender.end_ids.intersection(sequence.draft):
+                    wishes.append(
+                        Wish(
+                            sequence=sequence,
+                            most=most,
+                            choose=contender.guess,
+                            end_ids=contender.end_ids,
+                            wants_more=has_time,
+                        )
+                    )
+            try:
+                for wish, guess in zip(wishes, drafter.guess_ahead(wishes, run), strict=True):
+                    self._tally(wish.sequence).draft_ms += guess.draft_ms
+            except (EngineError, OSError, RuntimeError) as error:
+                track.fail(f"{track.name} failed: {error}")
+
+    def waited(self, contenders: Sequence[Contender], elapsed_ms: float) -> None:
+        """The model waited so long for guesses that were not finished in time."""
+        for contender in contenders:
+            self._tally(contender.sequence).wait_ms += elapsed_ms / len(contenders)
 
     def learn(self, results: Sequence[Verified], *, elapsed_ms: float, is_plain_decoding: bool) -> None:
         """A step was run.  is_plain_decoding: every token of it was a sequence's last one or of its draft."""
@@ -265,6 +311,7 @@ class Speculator:
     def _judge(self, draft: _Draft, result: Verified, num_sequences: int, num_tokens: int) -> None:
         """Tells the drafter's track how many tokens were right and what they took, by the usual times."""
         guess = draft.guess
+        draft.track.note_ready(min(guess.num_ready, len(guess.token_ids)), len(guess.token_ids))
         num_right = _num_right(guess, result)
         for index in range(min(num_right + 1, result.num_checked, len(result.token_ids))):
             draft.track.acceptance.record(guess.grades[index], is_right=index < num_right)

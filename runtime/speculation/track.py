@@ -33,6 +33,7 @@ class Track:
         self.acceptance = Acceptance(prior)
         self.costs = costs
         self.reason: str | None = None
+        self.ready_share = 0.0  # of its guesses, those made while something else was being checked
         self._resumes_at: int | None = None
         self._first_pause_tokens = FIRST_PAUSE_TOKENS if costs is not None else FIRST_FREE_PAUSE_TOKENS
         self._pause_tokens = self._first_pause_tokens
@@ -73,6 +74,10 @@ class Track:
         """It can't guess any more."""
         self._has_failed = True
         self.reason = reason
+
+    def note_ready(self, num_ready: int, num_guessed: int) -> None:
+        """Of the guesses of a round, so many had taken no time of their own."""
+        self.ready_share += (1 - _FADING) * (num_ready / num_guessed - self.ready_share)
 
     def judge(self, *, tokens: int, round_ms: float, plain_ms: float, tokens_out: int) -> None:
         """A round with a draft of it gave so many tokens.  plain_ms: a token without a draft."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -80,7 +81,12 @@ def usual_ms(num_tokens: int) -> float:
 
 
 class ChangedBinding(FakeBinding):
-    """The fake device with changed rows; a run of n tokens takes cost(n) milliseconds of the clock."""
+    """The fake device with changed rows; a run of n tokens takes cost(n) milliseconds of the clock.
+
+    beside: the device that runs at the same time, in another thread.
+    """
+
+    beside: MeanwhileBinding | None = None
 
     def __init__(
         self,
@@ -99,13 +105,47 @@ class ChangedBinding(FakeBinding):
 
     def run(self, batch: Batch) -> np.ndarray:
         rows = super().run(batch)
-        self.clock.now_s += self.cost(len(batch.token_ids)) / 1e3
+        self.spend(self.cost(len(batch.token_ids)) / 1e3)
         for row, index in zip(rows, batch.outputs, strict=True):
             row[:] = self.change(row, int(batch.positions[index]))
         if self.vocab_size <= VOCAB_SIZE:
             return rows[:, : self.vocab_size]
         padding = np.full((len(rows), self.vocab_size - VOCAB_SIZE), 99.0, dtype=np.float32)
         return np.concatenate([rows, padding], axis=1)
+
+    def spend(self, elapsed_s: float) -> None:
+        """A run takes its time."""
+        if self.beside is not None and self.beside.ends_s is None:
+            time.sleep(5e-4)  # real time, in which the other thread begins its run
+        self.clock.now_s += elapsed_s
+        while self.beside is not None and self.beside.ends_s is not None and self.clock.now_s >= self.beside.ends_s:
+            time.sleep(1e-4)
+        if self.beside is not None:
+            time.sleep(2e-4)  # real time, in which the other thread says that its run is over
+
+
+class MeanwhileBinding(ChangedBinding):
+    """A device that leaves the processor alone while it runs: what `draft` computes then takes no time of its own.
+
+    A run ends when the clock says so: the draft model's passes move it on; without any, the rest passes at once.
+    """
+
+    draft: ChangedBinding | None = None
+    ends_s: float | None = None  # of the run in progress
+    # Real time in which a draft model that wants to run begins to.
+    patience_s = 0.01
+
+    def spend(self, elapsed_s: float) -> None:
+        ends_s = self.ends_s = self.clock.now_s + elapsed_s
+        num_runs, seen_s = -1, 0.0
+        while self.draft is not None and self.clock.now_s < ends_s:
+            if self.draft.num_runs != num_runs:
+                num_runs, seen_s = self.draft.num_runs, time.monotonic()
+            if time.monotonic() - seen_s > self.patience_s:
+                break
+            time.sleep(0)
+        self.clock.now_s = max(self.clock.now_s, ends_s)
+        self.ends_s = None
 
 
 class Pair:
@@ -124,6 +164,7 @@ class Pair:
         target: type[ChangedBinding] = ChangedBinding,
         draft: type[ChangedBinding] = ChangedBinding,
         end_ids: frozenset[int] = frozenset(),
+        guesses_meanwhile: bool = False,
         **limits: int,
     ) -> None:
         self.clock = Clock()
@@ -143,9 +184,14 @@ class Pair:
         if change is not None:
             self.model_drafter = ModelDrafter(self.draft, num_tokens=VOCAB_SIZE, pace=pace, clock=self.clock)
             drafters.append(self.model_drafter)
+        if isinstance(self.target, MeanwhileBinding) and guesses_meanwhile:
+            self.target.draft = self.draft
+            self.draft.beside = self.target
         options = SpeculationOptions(draft_max=draft_max, draft_min=draft_min)
         self.speculator = Speculator(drafters, options, pace=pace, clock=self.clock)
-        self.loop = EngineLoop(self.target, speculator=self.speculator, clock=self.clock)
+        self.loop = EngineLoop(
+            self.target, speculator=self.speculator, guesses_meanwhile=guesses_meanwhile, clock=self.clock
+        )
 
     def ask(self, prompt: list[int], **fields: object) -> Generation:
         """Begins an answer; greedy unless said otherwise."""
