@@ -37,7 +37,6 @@ from app.output import Console, console_of_process, discard_output
 from app.plan import arguments as plan
 from app.settings import DEBUG_VARIABLE, Settings, load_settings, settings_path
 
-GPU_FLAGS = ("-ngl=", "--gpu-layers", "--n-gpu-layers")
 COMMANDS = ("chat", "generate", "bench", "eval", "plan", "models", "doctor")
 
 Command = Callable[[argparse.Namespace, Console], int]
@@ -66,9 +65,6 @@ def _run(arguments: list[str], console: Console) -> int:
     parser = _parser()
     if _starts_chat(arguments):
         arguments = ["chat", *arguments]
-    if arguments[0] != "plan" and any(word == "-ngl" or word.startswith(GPU_FLAGS) for word in arguments):
-        console.report(report_of(UsageError("This version computes on the CPU alone: leave -ngl and its kin out.")))
-        return EXIT_USAGE
     try:
         namespace, unknown = parser.parse_known_args(arguments)
     except SystemExit as stop:
@@ -266,7 +262,9 @@ def _bench(namespace: argparse.Namespace, console: Console) -> int:
 
         return run_comparison(comparison, console)
     settings = _settings(console)
-    chosen = Preferences(isa=namespace.isa, offline=namespace.offline)
+    chosen = Preferences(
+        isa=namespace.isa, offline=namespace.offline, device=namespace.device, vram_margin=namespace.vram_margin
+    )
     request = bench.bench_request(namespace, chosen.over(settings.preferences))
     from app.bench.command import run
 

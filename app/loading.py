@@ -63,12 +63,17 @@ def _described(engine: Engine) -> str:
     return (
         f"{loaded.name}: {loaded.architecture}, {loaded.num_parameters / 1e6:.0f} million parameters, context "
         f"{loaded.context_size}, {loaded.threads} threads; {engine.memory}"
+        + (f"; {loaded.gpu_layers} of {loaded.num_layers} layers on the {loaded.gpu}" if loaded.gpu else "")
         + (f"; draft model {engine.draft.name}: {engine.draft.memory}" if engine.draft is not None else "")
     )
 
 
 COMPILING = "kernels"
 _STAGES = {COMPILING: ("Compiling kernels, this first time", "kernels"), "weights": ("Packing the weights", "bytes")}
+_STAGES |= {
+    "gpu-kernels": ("Loading the GPU's kernels", "modules"),
+    "gpu-weights": ("Bringing weights to the GPU", "bytes"),
+}
 
 
 def stage_title(stage: str) -> tuple[str, str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from threading import Event
+from threading import Event as Flag
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernels_gpu.arena import Arena
 from kernels_gpu.candidates import CandidateFinder, CandidateRoom, Candidates
-from kernels_gpu.device import Device, Graph, Kernel, Region
+from kernels_gpu.device import Device, Event, Graph, Kernel, Region
 from kernels_gpu.layout import PLANE_ALIGNMENT
 from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes
 from kernels_gpu.precision import Precision
@@ -38,6 +38,19 @@ class GpuOptions:
 
     activations: Precision
     kept_candidates: int = 0
+
+
+@dataclass
+class GpuTimes:
+    """Milliseconds since the model was bound: of the card's kernels, and of copies to and from it."""
+
+    gpu_ms: float = 0.0
+    transfer_ms: float = 0.0
+
+    def add(self, *, gpu_ms: float, transfer_ms: float) -> None:
+        """A batch more."""
+        self.gpu_ms += gpu_ms
+        self.transfer_ms += transfer_ms
 
 
 def bill(segment: Segment, file: ModelFile, limits: GpuLimits, options: GpuOptions) -> GpuBill:
@@ -88,10 +101,13 @@ class GpuModel:
     ) -> None:
         self.segment, self.limits, self.device = segment, limits, device
         self._arenas: list[Arena] = []
-        self._cancelled = Event()
+        self._cancelled = Flag()
         self._stream = device.new_stream()
         self._graphs: OrderedDict[BatchShape, Graph] = OrderedDict()
         self._met: set[BatchShape] = set()
+        self._uploaded: Event | None = None  # of the batch that was queued last
+        self._queued: list[tuple[Event, Event, Event, Event]] = []
+        self.times = GpuTimes()
         try:
             plan = make_plan(segment, file.tensors, limits, options.activations)
             self.bill = _bill(plan, segment, limits, options)
@@ -184,10 +200,37 @@ class GpuModel:
         is_downloaded: False leaves the logits on the card, for `best`; what is returned is then anything.
         is_prefill: the tokens are a prompt's; tensor cores do them, whose sums round otherwise than those of decode.
         """
-        count, num_outputs = len(positions), len(outputs)
-        if self._is_cancelled():
+        if not self.begin(
+            token_ids, positions, slots, page_tables, outputs, hidden, is_prefill=is_prefill,
+            first_row=0 if is_downloaded else None,
+        ):  # fmt: skip
+            self.finish(0)
             return None
+        return self.finish(len(outputs) if self.segment.gives_logits else len(positions))
+
+    def begin(
+        self,
+        token_ids: np.ndarray | None,
+        positions: np.ndarray,
+        slots: np.ndarray,
+        page_tables: np.ndarray,
+        outputs: np.ndarray,
+        hidden: np.ndarray | None = None,
+        *,
+        is_prefill: bool = False,
+        first_row: int | None = 0,
+    ) -> bool:
+        """Queues a batch, as `run` takes it, and returns while the card computes; False when it was cancelled.
+
+        first_row: where its rows of the result begin, so that several batches may be queued before `finish`; None
+        leaves them on the card.  Waits until the batch before has been taken up.
+        """
+        count, num_outputs = len(positions), len(outputs)
+        if self._cancelled.is_set():
+            return False
         self.device.use()
+        self._wait_for_upload()
+        started = self._stream.record()
         self._upload("positions", positions)
         self._upload("slots", slots)
         self._upload("outputs", outputs)
@@ -200,15 +243,34 @@ class GpuModel:
             self._hidden[:count, : hidden.shape[1]] = hidden
             target = self._places.workspace[f"floats {self.segment.program.hidden.name}"]
             self.device.upload(target, self._hidden[:count], self._stream)
+        self._uploaded = uploaded = self._stream.record()
         spans = spans_for(int(positions.max()), self.limits)
         shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans, is_prefill=is_prefill)
         if not self._compute(shape):
-            return None
+            return False
+        computed = self._stream.record()
         rows = num_outputs if self.segment.gives_logits else count
-        if rows and is_downloaded:
-            self.device.download(self._result[:rows], self._places.workspace[self._result_name], self._stream)
+        if rows and first_row is not None:
+            target = self._result[first_row : first_row + rows]
+            self.device.download(target, self._places.workspace[self._result_name], self._stream)
+        self._queued.append((started, uploaded, computed, self._stream.record()))
+        return True
+
+    def finish(self, num_rows: int) -> np.ndarray | None:
+        """Waits for what was queued; its first rows [num_rows, width], valid until the next `begin`; None when it was
+        cancelled."""
+        queued, self._queued, self._uploaded = self._queued, [], None
+        self.device.use()
         self._stream.wait()
-        return None if self._is_cancelled() else self._result[:rows, : self._result_width]
+        for started, uploaded, computed, downloaded in queued:
+            copying_ms = uploaded.elapsed_ms(started) + downloaded.elapsed_ms(computed)
+            self.times.add(gpu_ms=computed.elapsed_ms(uploaded), transfer_ms=copying_ms)
+        return None if self._is_cancelled() else self._result[:num_rows, : self._result_width]
+
+    def _wait_for_upload(self) -> None:
+        """What was copied from is free to be written again."""
+        if self._uploaded is not None:
+            self._uploaded.wait()
 
     def _upload(self, name: str, values: np.ndarray) -> None:
         host = self._host[name]
@@ -226,8 +288,7 @@ class GpuModel:
             self._met.add(shape)
             for launch in self._launches(shape):
                 if self._cancelled.is_set():
-                    self._stream.wait()
-                    return not self._is_cancelled()
+                    return False
                 self._queue(launch)
             return True
         graph = self._graphs.pop(shape, None)
@@ -276,6 +337,10 @@ class GpuModel:
     def cancel(self) -> None:
         """From any thread: the current run, or the next one, gives None."""
         self._cancelled.set()
+
+    def clear_cancel(self) -> None:
+        """Forgets a cancel that came between runs."""
+        self._cancelled.clear()
 
     def _is_cancelled(self) -> bool:
         """Whether a cancel came; it is forgotten then."""

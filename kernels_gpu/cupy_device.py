@@ -37,8 +37,11 @@ _TO_CARD, _FROM_CARD, _ON_CARD = 1, 2, 3
 _OLDEST = 75  # compute capability: dp4a is older, but the compiler of CUDA 13 begins here
 
 
-def open_card(kernel_folder: Path, index: int = 0) -> CupyDevice:
-    """The card of that number.  kernel_folder: where compiled kernels are kept.  Raises GpuMissingError."""
+def open_card(kernel_folder: Path, index: int = 0, *, bus_id: str | None = None) -> CupyDevice:
+    """The card of that number, or on that place of the bus, which NVML names too: CUDA may count in another order.
+
+    kernel_folder: where compiled kernels are kept.  Raises GpuMissingError.
+    """
     cupy = _import_cupy()
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -51,6 +54,8 @@ def open_card(kernel_folder: Path, index: int = 0) -> CupyDevice:
         raise GpuMissingError(f"No NVIDIA GPU was found ({error}).") from error
     if index >= count:
         raise GpuMissingError(f"There is no GPU number {index}: this machine has {count}.")
+    if bus_id is not None:
+        index = _index_of(cupy, bus_id)
     device = CupyDevice(cupy, index, kernel_folder)
     if int(device.architecture) < _OLDEST:
         raise GpuMissingError(
@@ -58,6 +63,15 @@ def open_card(kernel_folder: Path, index: int = 0) -> CupyDevice:
             f"kernels are made for ({_OLDEST / 10:.1f}, RTX 20 and later)."
         )
     return device
+
+
+def _index_of(cupy: Any, bus_id: str) -> int:
+    try:
+        return int(cupy.cuda.runtime.deviceGetByPCIBusId(bus_id))
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise GpuMissingError(
+            f"The GPU at {bus_id} is hidden from CUDA ({error}): CUDA_VISIBLE_DEVICES says which ones are not."
+        ) from error
 
 
 def _import_cupy() -> Any:

@@ -107,6 +107,10 @@ class Answer:
                     break
         return reason
 
+    def tell(self, note: str) -> None:
+        """A sentence for the user, that comes with the end."""
+        self.generation.notes += (note,)
+
     def report_prefill(self) -> None:
         """A part of the prompt was computed."""
         sequence = self.sequence

@@ -12,7 +12,7 @@ from models.gguf_file import ModelFile, open_model_file
 from runtime.errors import CapacityError
 from runtime.machine import Machine, read_machine
 from runtime.options import EngineOptions
-from runtime.placement import place
+from runtime.placement import place, usable_cards
 
 MOST_PARALLEL = 16
 """More at once make hardly more tokens a second on a processor, and let each wait longer."""
@@ -31,7 +31,9 @@ def fitting_sequences(path: Path | str, options: EngineOptions, *, most: int, ma
     """
     machine = machine or read_machine()
     with open_model_file(path) as file:
-        context_size = place(file, replace(options, max_sequences=1), machine).bill.context_size
+        context_size = place(
+            file, replace(options, max_sequences=1), machine, cards=usable_cards(options)
+        ).bill.context_size
         options = replace(options, context_size=context_size)
         low, high = 1, max(1, min(most, options.batch_size, options.max_outputs))
         while low < high:
@@ -45,7 +47,7 @@ def fitting_sequences(path: Path | str, options: EngineOptions, *, most: int, ma
 
 def _fits(file: ModelFile, options: EngineOptions, machine: Machine) -> bool:
     try:
-        place(file, options, machine)
+        place(file, options, machine, cards=usable_cards(options))
     except CapacityError:
         return False
     return True

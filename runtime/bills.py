@@ -15,7 +15,7 @@ from runtime.errors import CapacityError
 from runtime.machine import Machine, read_machine
 from runtime.memory import MemoryBill
 from runtime.options import EngineOptions
-from runtime.placement import place
+from runtime.placement import place, usable_cards
 from runtime.speculation.loading import DraftFile
 from runtime.survey import DraftPrice
 
@@ -47,7 +47,13 @@ def bill_of(
     """
     with ExitStack() as stack:
         file, draft_price = _files(stack, path, options)
-        return place(file, options, _with_freed(machine, freed_bytes), draft_price=draft_price).bill
+        return place(
+            file,
+            options,
+            _with_freed(machine, freed_bytes),
+            cards=usable_cards(options),
+            draft_price=draft_price,
+        ).bill
 
 
 def largest_context(
@@ -56,11 +62,11 @@ def largest_context(
     """The largest window up to `most` tokens that fits with these options, in whole pages; None where none does."""
     with ExitStack() as stack:
         file, draft_price = _files(stack, path, options)
-        free = _with_freed(machine, freed_bytes)
+        free, cards = _with_freed(machine, freed_bytes), usable_cards(options)
 
         def fits(context_size: int) -> bool:
             try:
-                place(file, replace(options, context_size=context_size), free, draft_price=draft_price)
+                place(file, replace(options, context_size=context_size), free, cards=cards, draft_price=draft_price)
             except CapacityError:
                 return False
             return True

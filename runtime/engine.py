@@ -28,15 +28,16 @@ from models.gguf_file import ModelFile, open_model_file
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.answer import Answer
 from runtime.constraints import ConstraintCompiler
-from runtime.devices import cpu
-from runtime.devices.binding import Binding, DeviceMemory
-from runtime.errors import CapacityError, ContextError, OptionError
+from runtime.devices import parts
+from runtime.devices.binding import Binding, DeviceMemory, DeviceTimes, HasTimes
+from runtime.devices.recovery import RecoveringBinding, rebinding_on_cpu
+from runtime.errors import CapacityError, ContextError, DeviceError, OptionError
 from runtime.generation import Generation
 from runtime.grammar_mask import GrammarMask
 from runtime.loop import EngineLoop
 from runtime.machine import read_machine
 from runtime.options import EngineOptions, GenerateOptions
-from runtime.placement import Placement, place
+from runtime.placement import Placement, place, usable_cards
 from runtime.prompts import EncodedPrompt, Prompt, PromptEncoder
 from runtime.random_numbers import new_seed
 from runtime.sampling import Mask
@@ -49,7 +50,10 @@ LoadProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDescription:
-    """What is loaded.  formats: block formats of the weights, by size; sizes in tokens; threads: on the CPU."""
+    """What is loaded.  formats: block formats of the weights, by size; sizes in tokens; threads: on the CPU.
+
+    gpu: the card's name, if it computes layers; gpu_layers: how many of num_layers.
+    """
 
     name: str
     architecture: str
@@ -61,6 +65,9 @@ class EngineDescription:
     threads: int
     path: Path
     fingerprint: str
+    num_layers: int = 0
+    gpu_layers: int = 0
+    gpu: str | None = None
 
 
 class Engine:
@@ -89,6 +96,7 @@ class Engine:
         self.draft = draft
         self.limits = binding.limits
         self._memory = binding.memory
+        self._binding = binding
         num_tokens = min(vocabulary.size, binding.vocab_size)
         self._encoder = PromptEncoder(vocabulary, chat_template, num_tokens=num_tokens)
         self._texts = TokenTexts(vocabulary.token_bytes, num_tokens=num_tokens)
@@ -125,7 +133,7 @@ class Engine:
             placement = _place_both(file, draft_file, options, draft_notes)
             if placement.bill.draft is None:
                 draft_file = None
-            binding = cpu.bind(placement.model.program, file, placement.device_options, report)
+            placement, binding = _bind(file, draft_file, options, placement, draft_notes, report)
             bindings = stack.enter_context(ExitStack())  # closed if anything fails from here on
             bindings.callback(binding.close)
             draft_binding = draft_file.bind(placement.device_options, report) if draft_file is not None else None
@@ -145,6 +153,7 @@ class Engine:
                     notes=tuple(draft_notes),
                 ),
                 draft=loaded_draft(draft_file, draft_binding),
+                guesses_meanwhile=2 * placement.gpu_layers >= len(placement.model.program.layers),
             )
             bindings.pop_all()
             return engine
@@ -158,6 +167,11 @@ class Engine:
     def memory(self) -> DeviceMemory:
         """What is reserved for weights, KV cache and workspace."""
         return self._memory
+
+    @property
+    def times(self) -> DeviceTimes | None:
+        """Where the time went since it was loaded; None where a CPU alone computes."""
+        return self._binding.times if isinstance(self._binding, HasTimes) else None
 
     def encode(self, prompt: Prompt, options: GenerateOptions | None = None) -> EncodedPrompt:
         """The ids that generate() would begin from, even if they are more than the window holds."""
@@ -232,15 +246,43 @@ class Engine:
 
 def _place_both(file: ModelFile, draft_file: DraftFile | None, options: EngineOptions, notes: list[str]) -> Placement:
     """A placement with room for the draft model, or without one, and a note, if both don't fit."""
-    machine = read_machine()
+    machine, cards = read_machine(), usable_cards(options)
     if draft_file is not None:
         try:
-            return place(file, options, machine, draft_price=draft_file.price)
+            return place(file, options, machine, cards=cards, draft_price=draft_file.price)
         except CapacityError as error:
             notes.append(
                 f"There is no room for the draft model {draft_file.name}, so nothing is guessed by it. {error}"
             )
-    return place(file, options, machine)
+    return place(file, options, machine, cards=cards)
+
+
+def _bind(
+    file: ModelFile,
+    draft_file: DraftFile | None,
+    options: EngineOptions,
+    placement: Placement,
+    notes: list[str],
+    report: LoadProgress,
+) -> tuple[Placement, Binding]:
+    """The binding, and the placement that it has after all: the CPU's, and a note, where the GPU can't be used."""
+
+    def bound() -> Binding:
+        card = placement.card.bus_id if placement.card is not None else None
+        return parts.bind(placement.split, file, placement.device_options, report, card=card)
+
+    try:
+        binding = bound()
+    except (CapacityError, DeviceError) as error:
+        is_asked = options.device == "gpu" or options.gpu_layers != "auto"
+        if not placement.gpu_layers or is_asked:
+            raise
+        notes.append(f"{error} The CPU computes alone.")
+        placement = _place_both(file, draft_file, replace(options, device="cpu"), notes)
+        binding = bound()
+    if placement.gpu_layers:
+        binding = RecoveringBinding(binding, rebinding_on_cpu(file, placement.model.program, placement.device_options))
+    return placement, binding
 
 
 def _load_words(file: ModelFile) -> tuple[Vocabulary, ChatTemplate | None]:
@@ -265,6 +307,9 @@ def describe_loaded(file: ModelFile, placement: Placement) -> EngineDescription:
         threads=placement.device_options.threads,
         path=file.paths[0],
         fingerprint=file.fingerprint,
+        num_layers=len(model.program.layers),
+        gpu_layers=placement.gpu_layers,
+        gpu=placement.card.name if placement.card is not None else None,
     )
 
 

@@ -51,6 +51,10 @@ class DeviceError(EngineError):
     """A device is missing, or can't run this model, or failed to make itself ready."""
 
 
+class DeviceLostError(DeviceError):
+    """A device stopped answering; what was on it is gone."""
+
+
 class EngineClosedError(EngineError):
     """The engine was closed and takes no more work."""
 
@@ -73,6 +77,10 @@ class NoTokenLeftError(EngineError):
 
 class Cancelled(EngineError):  # noqa: N818 -- an answer to cancel(), not a fault
     """A device stopped a run because cancel() was called; nothing of that run counts."""
+
+
+class DeviceReplaced(EngineError):  # noqa: N818 -- the work goes on, elsewhere
+    """A device was lost and another one took its place: nothing of the run counts, and no page holds anything."""
 
 
 def _show(value: object) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from runtime.answer import Answer
 from runtime.devices.binding import Batch, Binding
-from runtime.errors import Cancelled, EngineClosedError
+from runtime.errors import Cancelled, DeviceReplaced, EngineClosedError
 from runtime.generation import FinishReason
 from runtime.scheduler import Scheduler, Step, Work
 from runtime.sequence import TokenSequence
@@ -183,6 +183,11 @@ class EngineLoop:
             answer.clock.begin()
         try:
             rows, elapsed_ms = self._compute_step(step, answers)
+        except DeviceReplaced as change:
+            self._scheduler.begin_anew()
+            for answer in self._answers.values():
+                answer.tell(str(change))
+            return
         except Exception as error:
             for answer in answers:
                 self._fail(answer, error)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from models.description import ModelDescription, load_description
 from models.gguf_file import ModelFile
 from models.transfers import size_text
-from runtime.cards import Card, Cards
+from runtime.cards import Card, Cards, read_cards
 from runtime.devices.binding import DeviceOptions
 from runtime.devices.pricing import Split, split
 from runtime.errors import DeviceError
@@ -91,6 +91,11 @@ def place_bill(surveyed: Survey, bill: MemoryBill, cards: Cards) -> Placement:
         card=site.card if bill.gpu_layers else None,
         reasons=tuple(_reasons(surveyed, bill, cards)),
     )
+
+
+def usable_cards(options: EngineOptions) -> Cards:
+    """What there is, looked for unless the options leave no use for it."""
+    return NO_CARDS if options.device == "cpu" or options.gpu_layers == 0 else read_cards()
 
 
 def _reasons(surveyed: Survey, bill: MemoryBill, cards: Cards) -> list[str]:

@@ -64,6 +64,7 @@ class Scheduler:
         self._token_ids = np.zeros(limits.max_batch_tokens, dtype=np.int32)
         self._positions = np.zeros(limits.max_batch_tokens, dtype=np.int32)
         self._slots = np.zeros(limits.max_batch_tokens, dtype=np.int32)
+        self._is_prompt = np.zeros(limits.max_batch_tokens, dtype=np.bool_)
         self._outputs = np.zeros(limits.max_outputs, dtype=np.int32)
 
     @property
@@ -164,6 +165,15 @@ class Scheduler:
             self._waiting.remove(sequence)
         else:
             self._leave(sequence)
+
+    def begin_anew(self) -> None:
+        """No page holds anything any more: what runs waits again, and no prefix is known."""
+        for sequence in reversed(list(self._running)):
+            sequence.draft.clear()
+            self._leave(sequence)
+            self._waiting.appendleft(sequence)
+        while self.cache.evict():
+            pass
 
     def _is_computed_elsewhere(self, sequence: TokenSequence) -> bool:
         """Whether a running prompt will soon make a page or more of the sequence's prefix known that is not yet."""
@@ -292,6 +302,9 @@ class Scheduler:
             self._token_ids[begin:end] = work.sequence.tokens(start, stop)
             self._positions[begin:end] = self._counting[start:stop]
             self._slots[begin:end] = work.sequence.slot
+            num_of_prompt = max(0, min(stop, work.sequence.num_prompt) - start)
+            self._is_prompt[begin : begin + num_of_prompt] = True
+            self._is_prompt[begin + num_of_prompt : end] = False
             num_rows = work.first_row + work.num_outputs
             self._outputs[work.first_row : num_rows] = self._counting[end - work.num_outputs : end]
             begin = end
@@ -299,6 +312,7 @@ class Scheduler:
             token_ids=self._token_ids[:begin],
             positions=self._positions[:begin],
             slots=self._slots[:begin],
+            is_prompt=self._is_prompt[:begin],
             page_tables=self._tables,
             outputs=self._outputs[:num_rows],
         )

@@ -2,10 +2,9 @@
 # Says which pinned file this machine's NVIDIA card needs; says nothing where there is none.
 #
 # Knows the driver's own answers only. CUDA 13 takes a card of compute capability 7.5 (RTX 20) with driver 580;
-# anything older gets CUDA 12. GPU=0 declines. Nothing is installed while the engine has no such device.
+# anything older gets CUDA 12. GPU=0 declines.
 cd "$(dirname "$0")/.." || exit 1
 [ "${GPU:-}" = 0 ] && exit 0
-[ -f runtime/devices/gpu.py ] || exit 0
 
 # One line a card: "580.65.06, 8.6". A driver without the tool tells its version alone.
 cards=$(nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null)

@@ -184,18 +184,12 @@ def gpu_requirements(clone: Path, answer: str | None, **variables: str) -> str:
     ],
 )
 def test_the_driver_and_the_card_choose_the_pinned_file(answer: str, name: str, clone: Path) -> None:
-    (clone / "runtime" / "devices" / "gpu.py").touch()
     assert gpu_requirements(clone, answer) == name
     assert gpu_requirements(clone, answer, GPU="0") == ""
     assert (clone / name).exists()
 
 
-def test_nothing_for_a_card_while_there_is_nothing_to_run_on_it(clone: Path) -> None:
-    assert gpu_requirements(clone, "580.65.06, 8.6\\n") == ""
-
-
 def test_the_chosen_file_is_installed_once(clone: Path) -> None:
-    (clone / "runtime" / "devices" / "gpu.py").touch()
     tool = write_program(clone / "tools" / "nvidia-smi", "#!/bin/sh\necho '580.65.06, 8.6'\n")
     variables = {"PYTHON": str(stand_in(clone)), "GPU": "", "PATH": f"{tool.parent}:{os.environ['PATH']}"}
     assert installed_files(set_up(clone, **variables)[1]) == ["requirements.txt", "requirements-gpu.txt", "."]

@@ -37,6 +37,7 @@ class BenchRequest:
     cache_types_k: tuple[str, ...] | None = None
     cache_types_v: tuple[str, ...] | None = None
     activations: tuple[str, ...] | None = None
+    gpu_layers: tuple[str, ...] | None = None
     verify: tuple[int, ...] = ()
     parallel: tuple[int, ...] = ()
     has_generate: bool = True
@@ -107,6 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_list(group, words, "-ctv", "--cache-type-v", "TYPE,...", "how values are kept: f16, q8_0, q4_0")
     _add_list(group, words, None, "--activations", "HOW,...", "rounding: fast, balanced (default), exact")
     group.add_argument("--isa", metavar="LEVEL", help="instruction set: auto (default), avx512, avx2, portable")
+    group.add_argument("--device", metavar="DEVICE", help="cpu, gpu (or nothing at all), auto: a GPU if there is one")
+    _add_list(group, words, "-ngl", "--gpu-layers", "N,...", "last layers on the GPU: a number, all, auto")
+    group.add_argument("--vram-margin", type=whole_number, metavar="MIB", help="left free on the GPU (512)")
     group.add_argument("--offline", action="store_const", const=True, help="download nothing")
     group = parser.add_argument_group("output (results on stdout, everything else on stderr)")
     group.add_argument("--format", choices=FORMATS, default="md", help="how results are printed (md)")
@@ -174,6 +178,7 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
         cache_types_k=_joined(namespace.cache_type_k),
         cache_types_v=_joined(namespace.cache_type_v),
         activations=_joined(namespace.activations),
+        gpu_layers=_joined(namespace.gpu_layers),
         verify=_joined(namespace.verify) or (),
         parallel=_joined(namespace.parallel) or (),
         has_generate=not namespace.no_generate,

@@ -25,6 +25,7 @@ from app.bench.terminal_chart import terminal_chart
 from app.bench.worker import run_stoppable
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, UsageError
 from app.loading import resolve_with_progress, stage_title
+from app.options import gpu_layers_of
 from app.output import Console, ProgressBar
 from app.versions import package_versions, tandem_version
 from runtime.benchmark.results import Environment, Results, Row
@@ -69,6 +70,7 @@ def _plan(request: BenchRequest) -> BenchPlan:
     def first(flag: tuple[Any, ...] | None, preference: Any) -> tuple[Any, ...] | None:
         return flag if flag is not None else None if preference is None else (preference,)
 
+    layers = first(request.gpu_layers, preferences.gpu_layers)
     named = {
         "prompts": request.prompts,
         "outputs": request.outputs,
@@ -79,6 +81,9 @@ def _plan(request: BenchRequest) -> BenchPlan:
         "cache_types_k": first(request.cache_types_k, preferences.cache_type_k),
         "cache_types_v": first(request.cache_types_v, preferences.cache_type_v),
         "activations": first(request.activations, preferences.activations),
+        "gpu_layers": layers and tuple(map(gpu_layers_of, layers)),
+        "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
+        "device": preferences.device,
         "isa": preferences.isa,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }

@@ -56,12 +56,19 @@ _COLUMNS = (
         may_be_left_out=lambda texts: texts == {"f16/f16"},
     ),
     Column(title="activations", text=lambda row: _or_nothing(row.setting.activations)),
+    Column(
+        title="GPU layers",
+        text=lambda row: str(row.setting.gpu_layers),
+        is_figure=True,
+        may_be_left_out=lambda texts: texts == {"0"},
+    ),
     Column(title="test", text=lambda row: row.workload.name),
     Column(title="depth", text=lambda row: str(row.workload.depth), is_figure=True),
     Column(title="tokens/s", text=lambda row: rate_text(row.tokens_per_s), is_figure=True),
     Column(title="min .. max", text=lambda row: range_text(row.spread), is_figure=True),
     Column(title="of the limit", text=lambda row: _limits(row)),
     Column(title="ITL ms p50 / p95 / p99", text=lambda row: _percentiles(row), is_figure=True),
+    Column(title="ms a token: CPU / GPU / copies", text=lambda row: _device_ms(row), is_figure=True),
     Column(title="", text=remark),
 )
 
@@ -110,6 +117,11 @@ def _or_nothing(value: object) -> str:
 
 def _limits(row: Row) -> str:
     return ", ".join(f"{share_text(device.limit_share)} {device.limited_by}" for device in row.devices)
+
+
+def _device_ms(row: Row) -> str:
+    values = (row.cpu_ms_per_token, row.gpu_ms_per_token, row.transfer_ms_per_token)
+    return "" if None in values else " / ".join(f"{value:.3f}" for value in values)
 
 
 def _percentiles(row: Row) -> str:

@@ -146,7 +146,8 @@ class _Stream:
         from runtime.thinking import ThinkingSplitter
 
         self._generation = generation
-        self._tells_notes = tells_notes  # Of a base model there is one, which the chat has said already.
+        # Of a base model there is one at the beginning, which the chat has said already.
+        self._first_note = 0 if tells_notes else len(generation.notes)
         self._splitter: ThinkingSplitter = ThinkingSplitter(starts_inside=generation.starts_in_thinking)
         self._splitter.push(begun_text)
 
@@ -172,7 +173,7 @@ class _Stream:
             ttft_s=timings.ttft_s or 0.0,
             tokens_per_s=timings.decode_tokens_per_s or 0.0,
         )
-        notes = completion.notes if self._tells_notes else ()
+        notes = completion.notes[self._first_note :]
         return ReplyEnd(reason=_END_REASONS[completion.finish_reason], figures=figures, notes=notes)
 
 

@@ -81,6 +81,7 @@ def _key(row: Row) -> _Key:
         setting.cache_type_v,
         setting.activations,
         setting.isa,
+        setting.gpu_layers,
     )
 
 

@@ -74,22 +74,25 @@ class DeviceDriver:
         for start in range(first, last, self.max_batch_tokens):
             end = min(start + self.max_batch_tokens, last)
             outputs = [end - start - 1] if has_output and end == last else []
-            self._binding.run(self._batch(range(start, end), 1, outputs))
+            self._binding.run(self._batch(range(start, end), 1, outputs, is_prompt=True))
             self._filled[0] = max(self._filled[0], end)
 
     def _pass(self, position: int, width: int, num_sequences: int) -> float:
         """Seconds of one run with the logits of all its tokens."""
-        batch = self._batch(range(position, position + width), num_sequences, range(width * num_sequences))
+        batch = self._batch(
+            range(position, position + width), num_sequences, range(width * num_sequences), is_prompt=False
+        )
         start_s = time.perf_counter()
         self._binding.run(batch)
         return time.perf_counter() - start_s
 
-    def _batch(self, positions: range, num_sequences: int, outputs: Sequence[int]) -> Batch:
+    def _batch(self, positions: range, num_sequences: int, outputs: Sequence[int], *, is_prompt: bool) -> Batch:
         """The same positions in each of the first sequences."""
         return Batch(
             token_ids=np.tile(self._ids[positions.start : positions.stop], num_sequences),
             positions=np.tile(np.arange(positions.start, positions.stop, dtype=np.int32), num_sequences),
             slots=np.repeat(np.arange(num_sequences, dtype=np.int32), len(positions)),
+            is_prompt=np.full(len(positions) * num_sequences, is_prompt),
             page_tables=self._tables,
             outputs=np.array(outputs, dtype=np.int32),
         )

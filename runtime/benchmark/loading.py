@@ -11,13 +11,13 @@ from pathlib import Path
 
 from models.gguf_file import open_model_file
 from models.vocabulary import Vocabulary, load_vocabulary
-from runtime.devices import cpu, cpu_limits
+from runtime.devices import cpu_limits, parts
 from runtime.devices.binding import Binding
 from runtime.devices.costs import StepCosts
 from runtime.engine import EngineDescription, describe_loaded
 from runtime.machine import read_machine
 from runtime.options import EngineOptions
-from runtime.placement import place
+from runtime.placement import place, usable_cards
 
 LoadProgress = Callable[[str, int, int], None]
 
@@ -41,17 +41,19 @@ Load = Callable[[Path, EngineOptions, LoadProgress], LoadedModel]
 def load_model(path: Path, options: EngineOptions, progress: LoadProgress) -> LoadedModel:
     """As Engine.load does, without the engine.  The caller closes the binding.  Raises as Engine.load."""
     with open_model_file(path) as file:
-        placement = place(file, options, read_machine())
+        placement = place(file, options, read_machine(), cards=usable_cards(options))
         device_options, program = placement.device_options, placement.model.program
         costs = cpu_limits.count_costs(program, file, device_options)
         vocabulary = load_vocabulary(file.metadata)
-        binding = cpu.bind(program, file, device_options, progress)
+        binding = parts.bind(
+            placement.split, file, device_options, progress, card=placement.card.bus_id if placement.card else None
+        )
         return LoadedModel(
             binding=binding,
             description=describe_loaded(file, placement),
             vocabulary=vocabulary,
             costs=costs,
-            device="cpu",
+            device=placement.card.name if placement.card else "cpu",
             isa=cpu_limits.chosen_isa(device_options.isa),
             notes=(*placement.notes, *binding.notes),
         )

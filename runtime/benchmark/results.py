@@ -36,6 +36,7 @@ class Setting:
     cache_type_v: str
     activations: str | None
     isa: str | None
+    gpu_layers: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,8 @@ class Row:
 
     step_time_ratio: time of a pass of `width` tokens (or sequences) over that of one token; inter_token_*: of all
     repeats; ttft_s, overhead_ms (what a token costs beside the device's run): medians.  is_complete: all repeats were
-    made.  load: processes that ran or waited in the minute before the end.
+    made.  *_ms_per_token: where the time went, with layers on a GPU.  load: processes that ran or waited in the minute
+    before the end.
     """
 
     engine_version: str
@@ -114,6 +116,9 @@ class Row:
     is_complete: bool = True
     step_time_ratio: float | None = None
     step_time_ratio_samples: tuple[float, ...] = ()
+    cpu_ms_per_token: float | None = None
+    gpu_ms_per_token: float | None = None
+    transfer_ms_per_token: float | None = None
     prefill_tokens_per_s: float | None = None
     ttft_s: float | None = None
     inter_token_p50_ms: float | None = None

@@ -14,6 +14,7 @@ from runtime.benchmark.loading import LoadedModel
 from runtime.benchmark.results import TANDEM, DeviceShare, PeerRatio, Row, Setting
 from runtime.benchmark.statistics import spread_of
 from runtime.benchmark.workloads import Workload
+from runtime.devices.binding import DeviceTimes
 from runtime.devices.costs import MachineLimits, RunCost, StepCosts, run_cost
 from runtime.engine import EngineDescription
 from runtime.options import EngineOptions
@@ -29,6 +30,7 @@ class Samples:
     steps_s: list[float] = field(default_factory=list)
     generated: list[Generated] = field(default_factory=list)
     peers: dict[str, list[float]] = field(default_factory=dict)
+    spent: list[DeviceTimes] = field(default_factory=list)
 
     def add_run(self, num_tokens: int, elapsed_s: float) -> None:
         """One prefill."""
@@ -79,12 +81,13 @@ def engine_setting(description: EngineDescription, options: EngineOptions, *, is
         cache_type_v=options.cache_type_v,
         activations=options.activations,
         isa=isa,
+        gpu_layers=description.gpu_layers,
     )
 
 
 def peer_setting(own: Setting, peer: str, variant: str) -> Setting:
     """Another engine's, on the same file with the same threads and cache."""
-    return replace(own, engine=peer, variant=variant, batch_size=None, activations=None, isa=None)
+    return replace(own, engine=peer, variant=variant, batch_size=None, activations=None, isa=None, gpu_layers=0)
 
 
 def make_row(
@@ -94,7 +97,7 @@ def make_row(
     stamp: Stamp,
     *,
     version: str,
-    device: DeviceShare,
+    device: DeviceShare | None,
     peer_ratio: PeerRatio | None,
 ) -> Row:
     """Tandem's row, of at least one repeat."""
@@ -120,7 +123,10 @@ def make_row(
         inter_token_p95_ms=percentile(steps_ms, 95) if steps_ms else middle("inter_token_p95_ms"),
         inter_token_p99_ms=percentile(steps_ms, 99) if steps_ms else middle("inter_token_p99_ms"),
         overhead_ms=median(one.overhead_ms for one in samples.generated) if samples.generated else None,
-        devices=(device,),
+        cpu_ms_per_token=_a_token(workload, [times.cpu_ms for times in samples.spent]),
+        gpu_ms_per_token=_a_token(workload, [times.gpu_ms for times in samples.spent]),
+        transfer_ms_per_token=_a_token(workload, [times.transfer_ms for times in samples.spent]),
+        devices=(device,) if device is not None else (),
         peer_ratio=peer_ratio,
         date=stamp.date,
         load=stamp.load,
@@ -143,6 +149,12 @@ def guessing_row(setting: Setting, workload: Workload, samples: GuessingSamples,
         date=stamp.date,
         load=stamp.load,
     )
+
+
+def _a_token(workload: Workload, elapsed_ms: list[float]) -> float | None:
+    """The median of the repeats, for each token; None where a CPU alone computed."""
+    num_tokens = workload.prompt_tokens if workload.test == "prefill" else workload.output_tokens
+    return median(elapsed_ms) / num_tokens if elapsed_ms else None
 
 
 def peer_row(

@@ -38,6 +38,7 @@ from runtime.benchmark.samples import (
 from runtime.benchmark.trials import BenchStopped, DeviceTrial, EngineTrial, Trial
 from runtime.benchmark.workloads import BenchPlan, Workload
 from runtime.devices import cpu_limits
+from runtime.devices.binding import DeviceTimes, HasTimes
 from runtime.devices.costs import LimitsProbe, MachineLimits
 from runtime.engine import Engine
 from runtime.errors import Cancelled, EngineError
@@ -264,8 +265,11 @@ class BenchSession:
             with self._stoppable(loaded.binding.cancel):
                 trial.warm_up()
             for repeat in range(self._plan.repeats):
+                times = _times_of(loaded, workload)
                 with self._stoppable(loaded.binding.cancel):
                     trial.run(samples)
+                if times is not None and (now := _times_of(loaded, workload)) is not None:
+                    samples.spent.append(now.since(times))
                 self._ask_peer(call, samples)
                 self._listener.measuring(title, repeat + 1, self._plan.repeats)
             limits = higher(limits, self._probe.measure(threads))
@@ -292,7 +296,8 @@ class BenchSession:
     ) -> None:
         setting = own_setting(loaded, options)
         stamp = self._stamp()
-        share = device_share(loaded, workload, limits, median(samples.tokens_per_s))
+        has_gpu = loaded.description.gpu_layers > 0  # what a GPU gives at most is not measured
+        share = None if has_gpu else device_share(loaded, workload, limits, median(samples.tokens_per_s))
         ratio = ratio_to_better(self._peer.name, samples) if self._peer else None
         self._listener.finished(
             make_row(setting, workload, samples, stamp, version=self._version, device=share, peer_ratio=ratio)
@@ -306,3 +311,9 @@ class BenchSession:
                 version = self._peer.version
                 row = peer_row(theirs, workload, rates, stamp, version=version, decode_rate=decode_rate)
                 self._listener.finished(row)
+
+
+def _times_of(loaded: LoadedModel, workload: Workload) -> DeviceTimes | None:
+    """Where the device's time went so far, for tests whose runs all are of one kind."""
+    binding = loaded.binding
+    return binding.times if isinstance(binding, HasTimes) and workload.test in ("prefill", "decode") else None

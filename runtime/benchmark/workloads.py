@@ -12,7 +12,14 @@ from typing import Literal
 
 from runtime.benchmark.prompt_sets import PromptSet
 from runtime.devices.binding import Activations, CacheType
-from runtime.options import DEFAULT_KERNEL_FOLDER, MAX_CONTEXT_SIZE, MAX_SEQUENCES, EngineOptions
+from runtime.options import (
+    DEFAULT_KERNEL_FOLDER,
+    DEFAULT_VRAM_MARGIN_BYTES,
+    MAX_CONTEXT_SIZE,
+    MAX_SEQUENCES,
+    DeviceChoice,
+    EngineOptions,
+)
 from runtime.sampling_options import SamplingOptions
 from runtime.speculation.options import SpeculationOptions
 from runtime.validation import check_integer
@@ -114,6 +121,9 @@ class BenchPlan:
     cache_types_k: tuple[CacheType, ...] = ("f16",)
     cache_types_v: tuple[CacheType, ...] = ("f16",)
     activations: tuple[Activations, ...] = ("balanced",)
+    gpu_layers: tuple[int | Literal["auto", "all"], ...] = ("auto",)
+    vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
+    device: DeviceChoice = "auto"
     isa: str = "auto"
     verify: tuple[int, ...] = ()
     parallel: tuple[int, ...] = ()
@@ -175,7 +185,9 @@ class BenchPlan:
         most_outputs = max([1, most_sequences, *self.verify])
         on_device = [workload for workload in workloads if workload.test != "guess"]
         context_size = max((workload.num_positions for workload in on_device), default=1)
-        grid = product(self.activations, self.cache_types_k, self.cache_types_v, self.batch_sizes, self.threads)
+        grid = product(
+            self.gpu_layers, self.activations, self.cache_types_k, self.cache_types_v, self.batch_sizes, self.threads
+        )
         return tuple(
             EngineOptions(
                 context_size=context_size,
@@ -185,9 +197,12 @@ class BenchPlan:
                 cache_type_v=type_v,
                 activations=activations,
                 isa=self.isa,
+                device=self.device,
+                gpu_layers=gpu_layers,
+                vram_margin_bytes=self.vram_margin_bytes,
                 kernel_folder=self.kernel_folder,
                 max_sequences=most_sequences,
                 max_outputs=most_outputs,
             )
-            for activations, type_k, type_v, batch_size, threads in grid
+            for gpu_layers, activations, type_k, type_v, batch_size, threads in grid
         )

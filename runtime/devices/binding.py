@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -67,6 +67,14 @@ class DeviceMemory:
         """All of it."""
         return self.weights_bytes + self.kv_bytes + self.workspace_bytes
 
+    def plus(self, other: DeviceMemory) -> DeviceMemory:
+        """Both together."""
+        return DeviceMemory(
+            weights_bytes=self.weights_bytes + other.weights_bytes,
+            kv_bytes=self.kv_bytes + other.kv_bytes,
+            workspace_bytes=self.workspace_bytes + other.workspace_bytes,
+        )
+
     def __str__(self) -> str:
         return (
             f"weights {size_text(self.weights_bytes)}, KV cache {size_text(self.kv_bytes)}, "
@@ -75,10 +83,29 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceTimes:
+    """Milliseconds since a program was bound: computing on the CPU and on the GPU, copying between them."""
+
+    cpu_ms: float
+    gpu_ms: float
+    transfer_ms: float
+
+    def since(self, before: DeviceTimes) -> DeviceTimes:
+        """What came to an earlier state."""
+        return DeviceTimes(
+            cpu_ms=self.cpu_ms - before.cpu_ms,
+            gpu_ms=self.gpu_ms - before.gpu_ms,
+            transfer_ms=self.transfer_ms - before.transfer_ms,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """What a run computes.  Tokens of one sequence stand together, at ascending positions without gaps.
 
     token_ids, positions, slots: int32 [T].  slots[t] is the row of page_tables that belongs to token t's sequence.
+    is_prompt: bool [T], whether a token belongs to a prompt.  A device may compute a prompt in another way than what
+    follows it: by this alone, never by the number of tokens, so that the result doesn't depend on the batch.
     page_tables: int32 [max_sequences, ceil(context_size / PAGE_SIZE)], -1 where there is no page.
     outputs: int32 [n], ascending indexes of the tokens whose logits are wanted.
     The arrays belong to the engine and hold only until the run returns.
@@ -87,6 +114,7 @@ class Batch:
     token_ids: np.ndarray
     positions: np.ndarray
     slots: np.ndarray
+    is_prompt: np.ndarray
     page_tables: np.ndarray
     outputs: np.ndarray
 
@@ -137,6 +165,14 @@ class Binding(Protocol):
     def close(self) -> None:
         """Gives everything back.  May be called twice."""
         ...
+
+
+@runtime_checkable
+class HasTimes(Protocol):
+    """A binding that says where its time went."""
+
+    @property
+    def times(self) -> DeviceTimes: ...
 
 
 def pages_for(num_positions: int) -> int:

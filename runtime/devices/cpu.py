@@ -58,6 +58,10 @@ class CpuBinding:
     def cancel(self) -> None:
         self._model.cancel()
 
+    def clear_cancel(self) -> None:
+        """Forgets a cancel that came between runs."""
+        self._model.clear_cancel()
+
     def close(self) -> None:
         self._model.close()
 

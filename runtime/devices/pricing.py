@@ -14,7 +14,6 @@ from models.segments import Segment, cut, whole
 from runtime.devices import cpu, cpu_limits
 from runtime.devices.binding import PAGE_SIZE, DeviceMemory, DeviceOptions
 from runtime.devices.costs import LayerCost, RowCost, StepCosts
-from runtime.errors import DeviceError
 
 if TYPE_CHECKING:
     from models.gguf_file import ModelFile
@@ -52,29 +51,27 @@ def cpu_program(segment: Segment) -> Program:
     if segment.gives_logits:
         return program
     layers = program.layers[: len(segment.layers)]
-    return replace(program, operations=segment.operations, layers=layers, logits=program.hidden)
+    hidden = program.hidden
+    return replace(program, operations=segment.operations, layers=layers, logits=hidden, vocab_size=hidden.width)
+
+
+def cpu_options(segment: Segment, options: DeviceOptions) -> DeviceOptions:
+    """What such a program is bound with: without the head, it gives a row for each token."""
+    if segment.gives_logits:
+        return options
+    return replace(options, limits=replace(options.limits, max_outputs=options.limits.max_batch_tokens))
 
 
 def price_cpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What the CPU's part reserves, to the byte.  Raises DeviceError for what this machine can't run."""
-    return cpu.price(cpu_program(segment), file, options)
+    return cpu.price(cpu_program(segment), file, cpu_options(segment, options))
 
 
 def price_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What the GPU's part reserves, to the byte.  Raises DeviceError for what the GPU's kernels can't run."""
-    from kernels_gpu.binding import GpuOptions, bill
-    from kernels_gpu.plan import GpuLimits, UnsupportedError
+    from runtime.devices import gpu
 
-    if (options.cache_type_k, options.cache_type_v) != ("f16", "f16"):
-        raise DeviceError(
-            "The GPU kernels keep keys and values as f16 alone: leave -ctk and -ctv out, or compute on the CPU."
-        )
-    try:
-        made = bill(segment, file, GpuLimits(**asdict(options.limits)), GpuOptions(activations=options.activations))
-    except UnsupportedError as error:
-        text = str(error)
-        raise DeviceError(f"{text[:1].upper()}{text[1:].rstrip('.')}.") from error
-    return DeviceMemory(**asdict(made))
+    return gpu.price(segment, file, options)
 
 
 def costs_cpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> StepCosts:

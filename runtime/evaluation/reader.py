@@ -33,6 +33,7 @@ class WindowReader:
             token_ids=np.asarray(ids, np.int32),
             positions=np.arange(start, start + len(ids), dtype=np.int32),
             slots=np.zeros(len(ids), np.int32),
+            is_prompt=np.ones(len(ids), np.bool_),
             page_tables=self._table,
             outputs=np.arange(len(ids) - num_rows, len(ids), dtype=np.int32),
         )

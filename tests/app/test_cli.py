@@ -10,6 +10,7 @@ import pytest
 import app.chat
 import app.cli
 from app.chat import ChatOptions
+from app.options import Preferences, engine_options
 from app.output import Console
 
 
@@ -133,11 +134,20 @@ def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, "models", "list")[0] == 130
 
 
-@pytest.mark.parametrize("flag", ("-ngl", "--gpu-layers", "--n-gpu-layers=4"))
-def test_layers_on_a_card_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
-    status, out, err = run(monkeypatch, "generate", "-p", "Hi", flag, "4")
+@pytest.mark.parametrize("flag", ("-ngl", "--gpu-layers", "--n-gpu-layers"))
+def test_layers_on_a_gpu_are_a_number_all_or_auto(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    status, out, err = run(monkeypatch, "generate", "-p", "Hi", flag, "some")
     assert (status, out) == (2, "")
-    assert "computes on the CPU" in err
+    assert "(--gpu-layers) is 'some'; expected a whole number from 0 to 65536." in err
+    for text, expected in (("4", 4), ("0", 0), ("all", "all"), (None, "auto")):
+        assert engine_options(Preferences(gpu_layers=text)).gpu_layers == expected
+    assert engine_options(Preferences(vram_margin=3)).vram_margin_bytes == 3 << 20
+
+
+def test_an_unknown_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = run(monkeypatch, "bench", "--device", "tpu")
+    assert (status, out) == (2, "")
+    assert "--device" in err and "auto, cpu, gpu" in err
 
 
 def test_doctor_runs_beside_damaged_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

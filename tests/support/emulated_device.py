@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -114,11 +115,14 @@ class EmulatedKernel:
 class EmulatedEvent:
     """A point that has always been passed."""
 
+    at_s: float = field(default_factory=time.perf_counter)
+
     def wait(self) -> None:
         pass
 
     def elapsed_ms(self, since: Event) -> float:
-        return 0.0
+        assert isinstance(since, EmulatedEvent), "an event of another device"
+        return (self.at_s - since.at_s) * 1e3
 
 
 @dataclass

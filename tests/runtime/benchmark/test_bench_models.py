@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from emulated_gpu import install
 from tiny_models import write_tiny_model
 
 from runtime.benchmark.end_to_end import EngineDriver
@@ -68,6 +69,28 @@ def test_a_real_device_fills_every_figure(path: Path) -> None:
         assert row.setting.isa in ("avx512", "avxvnni", "avx2", "neon", "portable")
         assert row.setting.model_fingerprint and row.load is not None
     assert threading.active_count() == num_threads
+
+
+def test_layers_on_a_gpu_are_measured_and_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    plan = BenchPlan(
+        prompts=(20,), outputs=(3,), repeats=1, threads=(1,), gpu_layers=(0, 1, "all"), vram_margin_bytes=0
+    )
+    rows = Rows()
+    session = BenchSession(plan, rows, version="9")
+    session.run([path])
+    assert not session.failures and "gpu-weights" in rows.stages
+    for row in rows.rows:
+        gpu_layers, times = row.setting.gpu_layers, (row.cpu_ms_per_token, row.gpu_ms_per_token)
+        assert bool(row.devices) == (gpu_layers == 0)
+        if gpu_layers == 0 or row.workload.test == "generate":
+            assert times == (None, None)
+            continue
+        assert row.cpu_ms_per_token is not None and row.gpu_ms_per_token is not None
+        assert row.gpu_ms_per_token > 0 and (row.cpu_ms_per_token > 0) == (gpu_layers == 1)
+        assert row.cpu_ms_per_token + row.gpu_ms_per_token < 1.05e3 / row.tokens_per_s
+        assert row.transfer_ms_per_token is not None
+    assert sorted({row.setting.gpu_layers for row in rows.rows}) == [0, 1, 2]
 
 
 def test_an_answer_through_the_engine_is_as_long_as_asked(path: Path) -> None:

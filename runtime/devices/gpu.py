@@ -1,0 +1,186 @@
+"""An NVIDIA GPU as a device.
+
+Owns the translation between the engine's terms and those of kernels_gpu: limits, batches, phases, errors.  Does not
+know how anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels_gpu.binding import GpuModel, GpuOptions
+from kernels_gpu.binding import bill as bill_gpu
+from kernels_gpu.binding import bind as bind_gpu
+from kernels_gpu.cupy_device import open_card
+from kernels_gpu.device import Device, GpuError, GpuLostError, GpuMemoryError
+from kernels_gpu.plan import GpuBill, GpuLimits, UnsupportedError
+from models.segments import Segment
+from runtime.devices.binding import Batch, DeviceMemory, DeviceOptions, DeviceTimes, Limits
+from runtime.devices.phases import Piece, in_order, pieces_of
+from runtime.errors import Cancelled, CapacityError, DeviceError, DeviceLostError
+
+if TYPE_CHECKING:
+    from models.gguf_file import ModelFile
+
+Progress = Callable[[str, int, int], None]
+
+
+class GpuBinding:
+    """The last part of a program bound to a card, or all of it; see runtime.devices.binding.Binding.
+
+    A part that takes the hidden state is driven by a HybridBinding, through begin() and finish().
+    """
+
+    def __init__(self, model: GpuModel, limits: Limits) -> None:
+        self._model = model
+        self.limits = limits
+        self.vocab_size = model.segment.program.vocab_size
+        self.memory = _memory(model.bill)
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> DeviceTimes:
+        spent = self._model.times
+        return DeviceTimes(cpu_ms=0.0, gpu_ms=spent.gpu_ms, transfer_ms=spent.transfer_ms)
+
+    def run(self, batch: Batch) -> np.ndarray:
+        pieces = pieces_of(batch, most_prompt_tokens=self.limits.max_batch_tokens)
+        first_row = 0
+        for piece in pieces:
+            if not self.begin(batch, piece, None, first_row):
+                break
+            first_row += len(piece.outputs)
+        return self.finish(batch, pieces)
+
+    def begin(self, batch: Batch, piece: Piece, hidden: np.ndarray | None, first_row: int) -> bool:
+        """Queues a piece, whose logits will stand from first_row on; False when cancel() came.
+
+        hidden: float32 [tokens of the piece, width] for a part without the embedding; it may be written again at once.
+        """
+        tokens = piece.tokens
+        with gpu_errors():
+            return self._model.begin(
+                batch.token_ids[tokens] if hidden is None else None,
+                batch.positions[tokens],
+                batch.slots[tokens],
+                batch.page_tables,
+                piece.outputs,
+                hidden,
+                is_prefill=piece.is_prompt,
+                first_row=first_row,
+            )
+
+    def finish(self, batch: Batch, pieces: list[Piece]) -> np.ndarray:
+        """Waits for all pieces; their logits in the batch's order.  Raises Cancelled."""
+        with gpu_errors():
+            rows = self._model.finish(len(batch.outputs))
+        if rows is None:
+            raise Cancelled("The run was stopped.")
+        return in_order(rows, pieces)
+
+    def settle(self) -> None:
+        """After a cancel: waits for what was queued, and forgets it and the cancel."""
+        self._model.clear_cancel()
+        with gpu_errors():
+            self._model.finish(0)
+
+    def copy_page(self, source: int, target: int) -> None:
+        with gpu_errors():
+            self._model.copy_page(source, target)
+
+    def cancel(self) -> None:
+        self._model.cancel()
+
+    def close(self) -> None:
+        self._model.close()
+
+
+@cache
+def the_card(kernel_folder: Path, bus_id: str | None) -> Device:
+    """The card of that bus id (None: the first), opened once.  Raises DeviceError, in a sentence, if it can't be."""
+    with gpu_errors():
+        return open_card(kernel_folder / "gpu", bus_id=bus_id)
+
+
+def price(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
+    """What bind() will reserve on the card, to the byte.  Raises DeviceError for what the card can't run."""
+    with gpu_errors():
+        return _memory(bill_gpu(segment, file, _limits(options), _gpu_options(options)))
+
+
+def bind(
+    segment: Segment, file: ModelFile, options: DeviceOptions, progress: Progress, *, card: str | None
+) -> GpuBinding:
+    """Compiles what kernels are missing, uploads the weights and reserves all memory; the file may be closed after it.
+
+    progress(stage, done, total) is called from this thread, with "gpu-kernels" and "gpu-weights"; what it raises ends
+    the binding.  card: its bus id, None for the first.  Raises CapacityError when the card has no room, DeviceError for
+    everything else.
+    """
+    device = the_card(options.kernel_folder, card)
+    needed = price(segment, file, options)
+    with gpu_errors():
+        device.use()
+        free_bytes = device.memory().free_bytes
+    try:
+        model = bind_gpu(
+            segment,
+            file,
+            _limits(options),
+            _gpu_options(options),
+            device,
+            lambda stage, done, total: progress(f"gpu-{stage}", done, total),
+        )
+    except GpuMemoryError as error:
+        raise CapacityError(
+            f"{error} Choose fewer layers for the GPU (-ngl) or a smaller context size (-c), or close other programs.",
+            needed_bytes=needed.total_bytes,
+            available_bytes=free_bytes,
+        ) from error
+    except (GpuError, UnsupportedError) as error:
+        raise DeviceError(_sentence(str(error))) from error
+    return GpuBinding(model, options.limits)
+
+
+def _limits(options: DeviceOptions) -> GpuLimits:
+    limits = options.limits
+    for flag, cache_type in (("-ctk", options.cache_type_k), ("-ctv", options.cache_type_v)):
+        if cache_type != "f16":
+            raise DeviceError(f"The GPU keeps K and V as f16, not as {cache_type}: choose {flag} f16, or -ngl 0.")
+    return GpuLimits(
+        max_batch_tokens=limits.max_batch_tokens,
+        max_outputs=limits.max_outputs,
+        max_sequences=limits.max_sequences,
+        context_size=limits.context_size,
+        num_pages=limits.num_pages,
+    )
+
+
+def _gpu_options(options: DeviceOptions) -> GpuOptions:
+    return GpuOptions(activations=options.activations)
+
+
+def _memory(bill: GpuBill) -> DeviceMemory:
+    return DeviceMemory(weights_bytes=bill.weights_bytes, kv_bytes=bill.kv_bytes, workspace_bytes=bill.workspace_bytes)
+
+
+@contextmanager
+def gpu_errors() -> Iterator[None]:
+    """Turns what the kernels' room raises into this room's errors."""
+    try:
+        yield
+    except GpuLostError as error:
+        raise DeviceLostError(_sentence(str(error))) from error
+    except (GpuError, UnsupportedError) as error:
+        raise DeviceError(_sentence(str(error))) from error
+
+
+def _sentence(text: str) -> str:
+    """With a capital at the beginning and a full stop at the end."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

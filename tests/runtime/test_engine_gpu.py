@@ -1,0 +1,181 @@
+"""The engine with layers on the emulated card: placement, answers at every split, and cards that fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from emulated_device import EmulatedDevice
+from emulated_gpu import install, install_failure
+from tiny_models import TinyShape, write_tiny_model
+
+from kernels_gpu.device import GpuMissingError
+from models.gguf_file import open_model_file
+from runtime.engine import Engine
+from runtime.errors import CapacityError, DeviceError
+from runtime.machine import read_machine
+from runtime.options import EngineOptions, GenerateOptions
+from runtime.placement import Placement, place, usable_cards
+from runtime.sampling import SamplingOptions
+from runtime.speculation.options import SpeculationOptions
+
+PROMPT = [5 + index * 7 % 300 for index in range(70)]
+OPTIONS = EngineOptions(max_sequences=2, batch_size=64, threads=2, context_size=192, vram_margin_bytes=0)
+GREEDY = GenerateOptions(sampling=SamplingOptions(temperature=0.0), max_tokens=8, ignore_end=True)
+NUM_LAYERS = 3
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    return write_tiny_model(
+        folder / "tiny.gguf", architecture="llama", format="Q8_0", shape=TinyShape(num_layers=NUM_LAYERS)
+    )
+
+
+@pytest.fixture(scope="module")
+def expected_ids(path: Path) -> tuple[int, ...]:
+    """What the CPU answers."""
+    with Engine.load(path, replace(OPTIONS, device="cpu")) as engine:
+        return engine.generate(PROMPT, GREEDY).result.ids
+
+
+def placed(path: Path, options: EngineOptions) -> Placement:
+    with open_model_file(path) as file:
+        return place(file, options, read_machine(), cards=usable_cards(options))
+
+
+@pytest.mark.parametrize("gpu_layers", [0, 1, 2, "all"])
+def test_an_answer_is_the_same_at_every_split(
+    gpu_layers: int | Literal["all"], path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = install(monkeypatch)
+    options = replace(OPTIONS, gpu_layers=gpu_layers)
+    with Engine.load(path, options) as engine:
+        assert engine.memory == placed(path, options).bill.memory
+        assert engine.description.gpu_layers == (NUM_LAYERS if gpu_layers == "all" else gpu_layers)
+        first = engine.generate(PROMPT, GREEDY).result
+        assert first.ids == expected_ids
+        again = engine.generate(PROMPT, GREEDY).result
+        assert again.ids == expected_ids
+        assert again.timings.reused_tokens == len(PROMPT) - 1
+        branch = [*PROMPT[:65], 9, 8, 7]  # shares a page, and a part of another that is copied
+        warm = engine.generate(branch, GREEDY).result
+        assert warm.timings.reused_tokens == 65
+        assert engine.generate(branch, replace(GREEDY, reuse_prefix=False)).result.ids == warm.ids
+    assert card.memory().free_bytes == card.total_bytes
+
+
+def test_guessing_ahead_changes_no_token(
+    path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    prompt = [*PROMPT, *expected_ids, *PROMPT]
+    with Engine.load(path, replace(OPTIONS, gpu_layers=2)) as engine:
+        plain = engine.generate(prompt, GREEDY).result
+    options = replace(OPTIONS, gpu_layers=2, speculation=SpeculationOptions(mode="ngram"))
+    with Engine.load(path, options) as engine:
+        result = engine.generate(prompt, GREEDY).result
+    assert result.ids == plain.ids
+    assert result.speculation is not None
+    assert result.speculation.drafted > 0
+
+
+def test_two_answers_share_steps(path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    with Engine.load(path, replace(OPTIONS, gpu_layers=2)) as engine:
+        other = engine.generate(PROMPT[::-1], GREEDY)
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected_ids
+        together = other.result.ids
+        assert engine.generate(PROMPT[::-1], replace(GREEDY, reuse_prefix=False)).result.ids == together
+
+
+@pytest.mark.parametrize("gpu_layers", [2, "all"])
+@pytest.mark.parametrize("after", [3, 60, 130])
+def test_a_lost_card_is_replaced_in_the_middle_of_an_answer(
+    after: int,
+    gpu_layers: int | Literal["all"],
+    path: Path,
+    expected_ids: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = install(monkeypatch)
+    with Engine.load(path, replace(OPTIONS, gpu_layers=gpu_layers)) as engine:
+        card.launch_fails_at = card.num_launches + after
+        result = engine.generate(PROMPT, GREEDY).result
+        assert result.ids == expected_ids
+        assert result.notes == ("The card stopped answering. The CPU goes on alone.",)
+        launches = card.num_launches
+        later = engine.generate(PROMPT, GREEDY).result
+        assert (later.ids, later.notes) == (expected_ids, ())
+        assert card.num_launches == launches
+
+
+def test_a_lost_card_that_nothing_can_replace_ends_the_answer_with_a_sentence(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = install(monkeypatch)
+    copied = tmp_path / "copied.gguf"
+    copied.write_bytes(path.read_bytes())
+    with Engine.load(copied, replace(OPTIONS, gpu_layers="all")) as engine:
+        write_tiny_model(copied, architecture="llama", format="Q8_0", shape=TinyShape(num_layers=1))
+        card.launch_fails_at = card.num_launches + 1
+        with pytest.raises(DeviceError, match="stopped answering.*CPU can't take over.*another file.*load the model"):
+            assert engine.generate(PROMPT, GREEDY).result
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_card_without_room_after_all_leaves_it_to_the_cpu(
+    number: int, path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = install(monkeypatch, EmulatedDevice(fails_at=number))
+    with Engine.load(path, OPTIONS) as engine:
+        assert any("no room for the" in note and note.endswith("The CPU computes alone.") for note in engine.notes)
+        assert engine.description.gpu_layers == 0
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected_ids
+    assert card.memory().free_bytes == card.total_bytes
+    install(monkeypatch, EmulatedDevice(fails_at=number))
+    with pytest.raises(CapacityError, match="no room for the .*-ngl"):
+        Engine.load(path, replace(OPTIONS, gpu_layers=2))
+
+
+def test_auto_takes_the_layers_that_fit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    needed = [placed(path, replace(OPTIONS, gpu_layers=count)).bill.on("gpu") for count in (1, 2, 3)]
+    bytes_of = [bill.memory.total_bytes for bill in needed if bill is not None]
+    for room, expected in ((bytes_of[2], 3), (bytes_of[2] - 1, 2), (bytes_of[1] - 1, 1), (bytes_of[0] - 1, 0)):
+        card = install(monkeypatch, EmulatedDevice(total_bytes=room))
+        with Engine.load(path, OPTIONS) as engine:
+            assert engine.description.gpu_layers == expected
+            assert engine.description.gpu == (card.name if expected else None)
+            assert room - card.memory().free_bytes == ([0, *bytes_of][expected])
+
+
+def test_a_card_that_can_t_be_opened_is_one_sentence(
+    path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_failure(monkeypatch, GpuMissingError("CuPy is not installed."))
+    with Engine.load(path, OPTIONS) as engine:
+        assert engine.notes[-1] == "CuPy is not installed. The CPU computes alone."
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected_ids
+    for options in (replace(OPTIONS, gpu_layers=2), replace(OPTIONS, device="gpu")):
+        with pytest.raises(DeviceError, match=r"^CuPy is not installed\.$"):
+            Engine.load(path, options)
+
+
+def test_a_missing_compiler_is_one_sentence(
+    path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = install(monkeypatch)
+
+    def fail(*_: object) -> None:
+        raise GpuMissingError("NVIDIA's compiler for GPU kernels (NVRTC) was not found.")
+
+    monkeypatch.setattr(card, "load", fail)
+    with Engine.load(path, OPTIONS) as engine:
+        assert engine.notes[-1] == "NVIDIA's compiler for GPU kernels (NVRTC) was not found. The CPU computes alone."
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected_ids
+    with pytest.raises(DeviceError, match="NVRTC"):
+        Engine.load(path, replace(OPTIONS, device="gpu"))
