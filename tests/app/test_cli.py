@@ -138,7 +138,7 @@ def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_on_a_gpu_are_a_number_all_or_auto(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
     status, out, err = run(monkeypatch, "generate", "-p", "Hi", flag, "some")
     assert (status, out) == (2, "")
-    assert "(--gpu-layers) is 'some'; expected a whole number from 0 to 65536." in err
+    assert "(--gpu-layers) is 'some'; expected a whole number from 0 to 65536, auto or all." in err
     for text, expected in (("4", 4), ("0", 0), ("all", "all"), (None, "auto")):
         assert engine_options(Preferences(gpu_layers=text)).gpu_layers == expected
     assert engine_options(Preferences(vram_margin=3)).vram_margin_bytes == 3 << 20
