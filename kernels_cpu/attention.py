@@ -19,7 +19,7 @@ from numba import njit, types
 from kernels_cpu.attention_tiles import ROWS, make_score_group, make_sum_values
 from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SCALE_BLOCK, SPAN, CacheTypes
 from kernels_cpu.operands import ATTEND
-from kernels_cpu.rows import INLINE
+from kernels_cpu.rows import INLINE, cap_row
 from kernels_cpu.vectors import (
     WIDTH,
     exp,
@@ -83,12 +83,16 @@ def fold(state, vector, partial, partial_vector, head_dim):
         store(vector + 4 * element, value)
 
 
-@njit(types.void(*[types.intp] * 4), **INLINE)
-def finish(state, vector, out, head_dim):
-    """out = vector / sum."""
-    total = splat(load_float(state + 4))
+@njit(types.void(*[types.intp] * 5), **INLINE)
+def finish(state, vector, out, head_dim, sink):
+    """out = vector / sum; sink: address of a score that joins the sum, 0: none."""
+    total, keep = splat(load_float(state + 4)), splat(types.float32(1.0))
+    if sink != 0:
+        top = max(load_float(state), load_float(sink))
+        keep = exp(splat(load_float(state) - top))
+        total = fma(total, keep, exp(splat(load_float(sink) - top)))
     for element in range(0, head_dim, WIDTH):
-        store(out + 4 * element, load(vector + 4 * element) / total)
+        store(out + 4 * element, load(vector + 4 * element) * keep / total)
 
 
 O = {name: ATTEND.offset(name) for name in ATTEND.names}  # noqa: E741
@@ -101,6 +105,7 @@ O_PER_KV, O_KV_HEADS, O_DIM, O_SCALE, O_WINDOW = (
     O["window"],
 )
 O_TILES, O_POSITIONS, O_TABLES, O_TABLE_STRIDE = O["tiles"], O["positions"], O["page_tables"], O["table_stride"]
+O_SOFT_CAP, O_SINKS = O["soft_cap"], O["sinks"]
 O_CACHE, O_PAGE_BYTES, O_HEAD_BYTES, O_SPANS, O_PARTIAL = (
     O["cache"],
     O["page_bytes"],
@@ -132,6 +137,13 @@ def gather_queries(o, tile, kv_head, work):
 
 WORK_BYTES = SCORE_BYTES + SUM_BYTES + 8 * ROWS + 4 * MAX_ROWS + QUERY_BYTES + 8 * 4 * MAX_HEAD_DIM
 VECTOR_BYTES = 4 * MAX_ROWS * MAX_HEAD_DIM
+
+
+@njit(types.intp(types.intp, types.int64), **INLINE)
+def sink_of(o, head):
+    """Address of a head's sink, 0 where there are none."""
+    sinks = word(o + O_SINKS)
+    return sinks + 4 * head if sinks != 0 else 0
 
 
 @njit(types.int64(types.intp, types.intp), **INLINE)
@@ -168,12 +180,14 @@ def make_partial_span(cache_types: CacheTypes):
             keys = block + position % PAGE_SIZE * key_bytes
             score_group(rows, queries, 4 * head_dim, keys, head_dim, work + 4 * position)
         padded = (count + WIDTH - 1) // WIDTH * WIDTH
-        zero = splat(types.float32(0.0))
+        zero, cap = splat(types.float32(0.0)), load_float(o + O_SOFT_CAP)
         for row in range(rows):
             position = load_i32(seen + 4 * (first_row + row))
             first = max(0, position - window + 1 - start) if window > 0 else 0
             last = min(position + 1 - start, count)
             if first < last:
+                if cap > types.float32(0.0):
+                    cap_row(work + 4 * SPAN * row, padded, cap)
                 soften(work + 4 * SPAN * row, first, last, padded, results + 8 * row)
             else:
                 store_float(results + 8 * row + 4, types.float32(0.0))
@@ -223,8 +237,10 @@ def make_attend_whole(partial_span):
                         fold(states + 8 * (first_row + row), at, results + 8 * row, sums + 4 * row * head_dim, head_dim)
         for row in range(rows):
             out = word(o + O_OUT) + (first + row // per_kv) * word(o + O_OUT_STRIDE)
-            out += (kv_head * per_kv + row % per_kv) * head_dim * 4
-            finish(states + 8 * row, vectors + 4 * row * head_dim, out, head_dim)
+            head = kv_head * per_kv + row % per_kv
+            finish(
+                states + 8 * row, vectors + 4 * row * head_dim, out + head * head_dim * 4, head_dim, sink_of(o, head)
+            )
 
     return attend_whole
 
@@ -302,6 +318,6 @@ def make_combine():
                 if load_float(cell + 4) > types.float32(0.0):
                     fold(state, vector, cell, cell + 4 * WIDTH, head_dim)
             out = word(o + O_OUT) + token * word(o + O_OUT_STRIDE) + head * head_dim * 4
-            finish(state, vector, out, head_dim)
+            finish(state, vector, out, head_dim, sink_of(o, head))
 
     return combine

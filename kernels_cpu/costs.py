@@ -84,7 +84,7 @@ def _weight_costs(
     operation: Operation, tensors: Mapping[str, TensorLike], lanes: int, precision: Precision
 ) -> list[RowCost]:
     match operation:
-        case Normalize(weight=weight):
+        case Normalize(weight=weight) | Attend(sinks=str(weight)):
             return [_vector(tensors[weight])]
         case Project(parts=parts):
             products = [_product(tensors[part.weight], lanes, terms_for(precision)) for part in parts]

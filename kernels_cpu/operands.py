@@ -32,10 +32,10 @@ def float_word(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
-# count: address of the word that holds the number of rows (tokens, or wanted outputs)
+# count: address of the word that holds the number of rows (tokens, or wanted outputs); scale: float32 bits
 PRODUCT = Layout(
     ("weights", "num_blocks", "group_bytes", "records", "out", "out_stride", "num_groups", "groups_per_chunk",
-     "bias", "mode", "count", "tokens_per_chunk")
+     "bias", "scale", "mode", "count", "tokens_per_chunk")
 )  # fmt: skip
 
 # source_blocks: blocks of a row (elements for float formats); group_stride: bytes between groups written
@@ -66,25 +66,29 @@ NORMALIZE = Layout(
 QUANTIZE = Layout(("x", "x_stride", "width", "num_blocks", "blocks_per_chunk", "single", "double", "count"))
 SELECT = Layout(("x", "x_stride", "outputs", "out", "out_stride", "width"))
 
-# q_norm, k_norm, angles 0: none.  angles: float32 [position][cosines, then sines][dimensions / 2]
+# q_norm, k_norm, angles 0: none.  angles: float32 [position][cosines, then sines][dimensions / 2].
+# temperature: float32, and temperature_length: see models.program.Temperature; length 0: none.
 ROTATE = Layout(
     ("q", "q_stride", "k", "k_stride", "v", "v_stride", "heads_per_kv", "num_kv_heads", "head_dim", "q_norm", "k_norm",
-     "epsilon", "angles", "dimensions", "is_neighbours", "positions", "slots", "page_tables", "table_stride", "cache",
-     "page_bytes", "head_bytes")
+     "epsilon", "angles", "dimensions", "is_neighbours", "temperature", "temperature_length", "positions", "slots",
+     "page_tables", "table_stride", "cache", "page_bytes", "head_bytes")
 )  # fmt: skip
 
 # tiles: int32 [tile][first token, tokens, slot]; spans: address of the word that says into how many spans a tile's
-# keys are split among chunks (0: not split); partial: float32 [token][head][span][head_dim + 16]
+# keys are split among chunks (0: not split); partial: float32 [token][head][span][head_dim + 16].
+# soft_cap: float32, 0: none; sinks: float32 a head, 0: none
 ATTEND = Layout(
     ("q", "q_stride", "out", "out_stride", "heads_per_kv", "num_kv_heads", "head_dim", "scale", "window", "tiles",
-     "positions", "page_tables", "table_stride", "cache", "page_bytes", "head_bytes", "spans", "partial")
+     "positions", "page_tables", "table_stride", "cache", "page_bytes", "head_bytes", "spans", "partial", "soft_cap",
+     "sinks")
 )  # fmt: skip
 
 # x: float32 rows; weights packed as [group][column][lane]
 PRODUCT_FLOATS = Layout(
     ("weights", "num_columns", "group_bytes", "x", "x_stride", "out", "out_stride", "num_groups", "groups_per_chunk",
-     "bias", "mode", "count", "tokens_per_chunk")
+     "bias", "scale", "mode", "count", "tokens_per_chunk")
 )  # fmt: skip
+CAP = Layout(("x", "x_stride", "width", "cap"))
 GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
 
 # data: what is read, chunk_bytes of it by each chunk; out: 64 bytes a chunk, for a result that nobody uses

@@ -191,6 +191,8 @@ def make_plan(
                 for name in (q_norm, k_norm):
                     if name is not None:
                         _add_vector(plan, tensors, name)
+            case Attend(sinks=str(sinks)):
+                _add_vector(plan, tensors, sinks)
             case _:
                 pass
     _add_areas(plan, program, tensors, limits, wanted)
@@ -218,6 +220,8 @@ def _steps_of(operation: object) -> int:
             return 4
         case Attend():
             return 3
+        case Embed():
+            return 2
         case _:
             return 1
 

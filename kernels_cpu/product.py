@@ -18,7 +18,7 @@ from kernels_cpu.emitter import Emitter
 from kernels_cpu.operands import PRODUCT
 from kernels_cpu.packed_formats import PACKED_FORMATS
 from kernels_cpu.tile import Tile
-from kernels_cpu.vectors import TARGET, stack_bytes, word
+from kernels_cpu.vectors import TARGET, load_float, stack_bytes, word
 
 STORE, ADD, SILU_GATE, GELU_GATE = range(4)
 SMALL_TILE = 4
@@ -54,15 +54,16 @@ def activate(e: Emitter, mode: int, gate: ir.Value) -> ir.Value:
 
 
 @intrinsic
-def finish(typing_context, mode, results, gate_results, bias, out):
-    """Writes one token's vector of rows: results + bias, as `mode` says, to `out`.  bias 0: none."""
+def finish(typing_context, mode, results, gate_results, bias, scale, out):
+    """Writes one token's vector of rows: (results + bias) * scale, as `mode` says, to `out`.  bias 0: none."""
 
     def emit(context, builder, signature, args):
-        mode, results, gate_results, bias, out = args
+        mode, results, gate_results, bias, scale, out = args
         e = Emitter(builder, TARGET, LANES)
         value = e.variable(e.f32, e.load(e.f32, results))
         with builder.if_then(builder.icmp_signed("!=", bias, bias.type(0))):
             builder.store(builder.fadd(builder.load(value), e.load(e.f32, bias)), value)
+        builder.store(builder.fmul(builder.load(value), e.splat(scale)), value)
         with builder.if_then(builder.icmp_signed("==", mode, mode.type(ADD))):
             builder.store(builder.fadd(e.load(e.f32, out), builder.load(value)), value)
         for activation in (SILU_GATE, GELU_GATE):
@@ -72,7 +73,7 @@ def finish(typing_context, mode, results, gate_results, bias, out):
         e.store(builder.load(value), out)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 5), emit
+    return types.void(*[types.intp] * 4, types.float32, types.intp), emit
 
 
 def make_product(format_name: str, terms: int):
@@ -92,6 +93,7 @@ def make_product(format_name: str, terms: int):
         o_groups,
         o_per_chunk,
         o_bias,
+        o_scale,
         o_mode,
         o_count,
         o_tokens,
@@ -107,6 +109,7 @@ def make_product(format_name: str, terms: int):
         weights, blocks, group_bytes = word(o + o_weights), word(o + o_blocks), word(o + o_group_bytes)
         records, block_stride = word(o + o_records), padded * record_bytes
         out, stride, bias, mode = word(o + o_out), word(o + o_stride), word(o + o_bias), word(o + o_mode)
+        scale = load_float(o + o_scale)
         sides = 2 if mode >= SILU_GATE else 1
         results = stack_bytes(STACK_BYTES)
         for group in range(first_group, last_group):
@@ -129,7 +132,8 @@ def make_product(format_name: str, terms: int):
                 for i in range(min(size, num_tokens - token)):
                     row_bias = bias + row if bias != 0 else 0
                     at_result = results + i * LANES * 4
-                    finish(mode, at_result, at_result + TILE_BYTES, row_bias, out + (token + i) * stride + row)
+                    at_out = out + (token + i) * stride + row
+                    finish(mode, at_result, at_result + TILE_BYTES, row_bias, scale, at_out)
                 token += size
 
     return product

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from kernels_cpu.emitter import F32, I16, I64, Emitter
 from kernels_cpu.operands import PRODUCT_FLOATS
 from kernels_cpu.product import LANES, SILU_GATE, TILE_BYTES, finish
-from kernels_cpu.vectors import TARGET, stack_bytes, word
+from kernels_cpu.vectors import TARGET, load_float, stack_bytes, word
 
 CHAINS = 4
 TILE = 4
@@ -73,9 +73,9 @@ def make_product_floats(format_name: str):
         PRODUCT_FLOATS.offset(n)
         for n in ("weights", "num_columns", "group_bytes", "x", "x_stride", "out", "out_stride")
     )
-    o_groups, o_per_chunk, o_bias, o_mode, o_count, o_token_block = (
+    o_groups, o_per_chunk, o_bias, o_scale, o_mode, o_count, o_token_block = (
         PRODUCT_FLOATS.offset(n)
-        for n in ("num_groups", "groups_per_chunk", "bias", "mode", "count", "tokens_per_chunk")
+        for n in ("num_groups", "groups_per_chunk", "bias", "scale", "mode", "count", "tokens_per_chunk")
     )
 
     def product_floats(o, chunk):
@@ -86,6 +86,7 @@ def make_product_floats(format_name: str):
         first_group = chunk % row_chunks * per_chunk
         weights, columns, x, x_stride = word(o + o_weights), word(o + o_columns), word(o + o_x), word(o + o_x_stride)
         bias, mode, group_bytes = word(o + o_bias), word(o + o_mode), word(o + o_group_bytes)
+        scale = load_float(o + o_scale)
         sides = 2 if mode >= SILU_GATE else 1
         results = stack_bytes(STACK_BYTES)
         for group in range(first_group, min(first_group + per_chunk, num_groups)):
@@ -108,6 +109,7 @@ def make_product_floats(format_name: str):
                         at_result,
                         at_result + TILE_BYTES,
                         row_bias,
+                        scale,
                         word(o + o_out) + (token + i) * word(o + o_stride) + row,
                     )
                 token += size

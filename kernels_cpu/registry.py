@@ -53,6 +53,7 @@ def _row(kind: str) -> Kernel:
         "quantize": rows.make_quantize,
         "select": rows.make_select,
         "gate": rows.make_gate,
+        "cap": rows.make_cap,
     }
     return makers[kind]()
 

@@ -7,6 +7,8 @@ i + dimensions / 2.
 
 from __future__ import annotations
 
+import math
+
 from numba import njit, types
 
 from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SCALE_BLOCK, CacheTypes
@@ -50,6 +52,17 @@ def rotate_head(x, angles, dimensions, is_neighbours):
         store_float(at + distance, scalar_fma(a, sine, b * cosine))
 
 
+@njit(types.void(types.intp, types.intp, types.int64, types.intp), **INLINE)
+def warm_head(x, head_dim, position, temperature):
+    """x *= 1 + scale * ln(1 + position // length), in place; temperature: address of scale and length (0: none)."""
+    length = word(temperature + 8)
+    if length == 0:
+        return
+    factor = splat(types.float32(1.0 + load_float(temperature) * math.log(1.0 + position // length)))
+    for element in range(0, head_dim, WIDTH):
+        store(x + 4 * element, load(x + 4 * element) * factor)
+
+
 def make_rotate(cache_types: CacheTypes):
     """The kernel (operands, token * KV heads + KV head)."""
     store_key, store_value = make_store_key(cache_types.k), make_store_value(cache_types.v)
@@ -66,7 +79,7 @@ def make_rotate(cache_types: CacheTypes):
         offsets[n] for n in ("dimensions", "is_neighbours", "positions", "slots")
     )
     o_tables, o_table_stride, o_cache = offsets["page_tables"], offsets["table_stride"], offsets["cache"]
-    o_page_bytes, o_head_bytes = offsets["page_bytes"], offsets["head_bytes"]
+    o_page_bytes, o_head_bytes, o_temperature = (offsets[n] for n in ("page_bytes", "head_bytes", "temperature"))
 
     def rotate(o, chunk):
         num_kv_heads, head_dim, per_kv = word(o + o_kv_heads), word(o + o_dim), word(o + o_per_kv)
@@ -74,17 +87,18 @@ def make_rotate(cache_types: CacheTypes):
         position = load_i32(word(o + o_positions) + 4 * token)
         dimensions, is_neighbours = word(o + o_dimensions), word(o + o_neighbours)
         angles, epsilon = word(o + o_angles), load_float(o + o_epsilon)
-        turn = angles + position * dimensions * 4
         k = word(o + o_k) + token * word(o + o_k_stride) + kv_head * head_dim * 4
         v = word(o + o_v) + token * word(o + o_v_stride) + kv_head * head_dim * 4
         q = word(o + o_q) + token * word(o + o_q_stride) + kv_head * per_kv * head_dim * 4
         for head in range(per_kv + 1):
-            x = k if head == per_kv else q + head * head_dim * 4
-            weight = word(o + o_k_norm) if head == per_kv else word(o + o_q_norm)
+            is_key = head == per_kv
+            x, weight = (k, word(o + o_k_norm)) if is_key else (q + head * head_dim * 4, word(o + o_q_norm))
             if weight != 0:
                 normalize_head(x, weight, head_dim, epsilon)
             if angles != 0:
-                rotate_head(x, turn, dimensions, is_neighbours)
+                rotate_head(x, angles + position * dimensions * 4, dimensions, is_neighbours)
+            if not is_key:
+                warm_head(x, head_dim, position, o + o_temperature)
             if is_transformed:
                 transform_head(x, head_dim)
         table = word(o + o_tables) + load_i32(word(o + o_slots) + 4 * token) * word(o + o_table_stride)

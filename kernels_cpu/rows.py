@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
-from kernels_cpu.operands import EMBED, GATE, NORMALIZE, QUANTIZE, SELECT
+from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SELECT
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
 from kernels_cpu.product import GELU_GATE, SILU_GATE, activate
 from kernels_cpu.tile import emit_unpacked_block
@@ -19,6 +19,7 @@ from kernels_cpu.vectors import (
     TARGET,
     WIDTH,
     absolute,
+    exp,
     fma,
     keep_lanes,
     load,
@@ -181,6 +182,15 @@ def sum_of_squares(x, width):
     return sum_lanes(even + odd)
 
 
+@njit(types.void(types.intp, types.intp, types.float32), **INLINE)
+def cap_row(x, width, cap):
+    """`width` floats, rounded up to whole vectors, in place to cap * tanh(x / cap)."""
+    limit, double, one = splat(cap), splat(types.float32(2.0) / cap), splat(types.float32(1.0))
+    for column in range(0, width, WIDTH):
+        power = exp(load(x + 4 * column) * double)
+        store(x + 4 * column, limit * (one - (one + one) / (power + one)))
+
+
 def make_normalize():
     """out = x / rms(x) * weight, kept as floats (stored or added) and as records, whatever is wanted."""
     o_x, o_x_stride, o_weight, o_width = (NORMALIZE.offset(n) for n in ("x", "x_stride", "weight", "width"))
@@ -237,6 +247,17 @@ def make_select():
             store(out + 4 * column, load(x + 4 * column))
 
     return select
+
+
+def make_cap():
+    """x = cap * tanh(x / cap), in place."""
+    o_x, o_x_stride, o_width, o_cap = (CAP.offset(n) for n in CAP.names)
+
+    def cap(o, row):
+        x, limit = word(o + o_x) + row * word(o + o_x_stride), load_float(o + o_cap)
+        cap_row(x, word(o + o_width), limit)
+
+    return cap
 
 
 @intrinsic

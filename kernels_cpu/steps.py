@@ -26,6 +26,7 @@ from models.program import (
     Rope,
     RotateAndStore,
     SelectOutputs,
+    SoftCap,
 )  # fmt: skip
 
 MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}  # product.SILU_GATE, product.GELU_GATE
@@ -91,6 +92,7 @@ class StepMaker:
         match operation:
             case Embed():
                 yield self._embed(operation)
+                yield from self._quantize(operation.out)
             case Normalize():
                 yield self._normalize(operation)
             case Project():
@@ -103,6 +105,8 @@ class StepMaker:
                 yield from self._attend(operation)
             case SelectOutputs():
                 yield self._select(operation)
+            case SoftCap():
+                yield self._cap(operation)
 
     # --- pieces ---------------------------------------------------------------------------------------
     def _word(self, name: str) -> int:
@@ -179,7 +183,17 @@ class StepMaker:
             kernel="row-quantize", layout=operands.QUANTIZE, values=values, fixed=pieces, count=count, per_chunk=1
         )
 
-    def _product(self, matrix: Matrix, x: Buffer, out: Buffer, bias: int, mode: int, terms: int, waits: bool) -> Step:
+    def _product(
+        self,
+        matrix: Matrix,
+        x: Buffer,
+        out: Buffer,
+        bias: int,
+        mode: int,
+        terms: int,
+        waits: bool,
+        scale: float | None = None,
+    ) -> Step:
         count = self._count(x)
         fair_bytes = matrix.size_bytes // (CHUNKS_A_THREAD * self.threads)
         chunk_bytes = min(max(fair_bytes, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
@@ -193,6 +207,7 @@ class StepMaker:
             "num_groups": matrix.num_groups,
             "groups_per_chunk": per_chunk,
             "bias": bias,
+            "scale": float_word(1.0 if scale is None else scale),
             "mode": mode,
             "count": self._word(count),
         }
@@ -215,7 +230,10 @@ class StepMaker:
             matrix = self.plan.matrix_of(part.weight)
             is_last = idx == len(operation.parts) - 1
             mode = ADD if operation.add else STORE
-            yield self._product(matrix, operation.x, part.out, self._vector(part.bias), mode, terms, is_last)
+            bias = self._vector(part.bias)
+            yield self._product(matrix, operation.x, part.out, bias, mode, terms, is_last, operation.scale)
+        for part in operation.parts:
+            yield from self._quantize(part.out)
 
     def _gated(self, operation: GatedProject) -> Iterator[Step]:
         terms = terms_for(self.precision, is_coarse=not operation.sensitive)
@@ -249,7 +267,7 @@ class StepMaker:
         }
 
     def _rotate(self, operation: RotateAndStore) -> Step:
-        cache, rope = operation.cache, operation.rope
+        cache, rope, temperature = operation.cache, operation.rope, operation.temperature
         values = {
             **self._floats("q", operation.q),
             **self._floats("k", operation.k),
@@ -262,6 +280,8 @@ class StepMaker:
             "angles": 0 if rope is None else self.places.ropes[rope],
             "dimensions": 0 if rope is None else rope.dimensions,
             "is_neighbours": int(rope is not None and rope.pairing == "neighbours"),
+            "temperature": float_word(0.0 if temperature is None else temperature.scale),
+            "temperature_length": 0 if temperature is None else temperature.length,
             "slots": self.places.batch["slots"],
         }
         return Step(
@@ -285,6 +305,8 @@ class StepMaker:
             "tiles": self.places.batch["tiles"],
             "spans": self._word("spans"),
             "partial": self.places.partial,
+            "soft_cap": float_word(operation.soft_cap or 0.0),
+            "sinks": self._vector(operation.sinks),
         }
         for kernel, count in (
             (f"attend-{self.places.cache_names}", "attend_pieces"),
@@ -294,6 +316,11 @@ class StepMaker:
                 kernel=kernel, layout=operands.ATTEND, values=values, fixed=cache.num_kv_heads, count=count, per_chunk=1
             )
         yield from self._quantize(operation.out)
+
+    def _cap(self, operation: SoftCap) -> Step:
+        x = operation.x
+        values = {**self._floats("x", x), "width": x.width, "cap": float_word(operation.cap)}
+        return Step(kernel="row-cap", layout=operands.CAP, values=values, fixed=1, count=self._count(x), per_chunk=1)
 
     def _select(self, operation: SelectOutputs) -> Step:
         values = {

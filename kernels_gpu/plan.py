@@ -26,6 +26,7 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
     buffers_of,
+    refinements_of,
 )
 from models.segments import Segment
 
@@ -192,6 +193,10 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
     wanted: dict[str, set[int]] = {}
     buffers = {segment.program.hidden.name: segment.program.hidden}
     for operation in segment.operations:
+        if isinstance(operation, Project | GatedProject) and operation.x == segment.program.hidden:
+            raise UnsupportedError(
+                "the model multiplies hidden states without a norm, which the GPU kernels can't do: load it on the CPU"
+            )
         _add_operation(plan, operation, tensors, precision, wanted)
         buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
         if isinstance(operation, GatedProject):
@@ -216,6 +221,8 @@ def _add_operation(
         if not matrix.is_plain:
             wanted.setdefault(x.name, set()).add(terms)
 
+    for refinement in refinements_of(operation):
+        raise UnsupportedError(f"the model has {refinement}, which the GPU kernels can't do: load it on the CPU")
     match operation:
         case Embed(weight=weight):
             _add_matrix(plan, tensors, weight)

@@ -15,6 +15,8 @@ from typing import Literal
 from models.errors import ArchitectureError, quoted
 from models.program import Activation, Pairing
 
+QkNorm = Literal["none", "heads", "rows"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleOfSize:
@@ -30,10 +32,15 @@ class Architecture:
 
     rope_pairing: as the converter left the rows of Q and K (it permutes those of `llama` so that neighbours pair).
     requires_qkv_bias: a file without biases of Q, K and V is refused; elsewhere biases are used where a file has them.
-    has_qk_norm: every head of q and k is normalised before it is rotated.
-    has_post_norms: each branch is normalised once more before it is added to the hidden state.
+    qk_norm: before they are rotated, every head of q and k is normalised, or the row of all heads.
+    has_pre_norms, has_post_norms: a branch's input is normalised; its result is, before it joins the hidden state.
+    feed_forward_norm: what the file calls the norm before gate and up.
     embedding_scale: rows of the embedding are multiplied by 1 or by the square root of the width.
-    global_every: layers n - 1, 2n - 1, ... see the whole context, the others a window; None: all see the whole context.
+    global_every: layers n - 1, 2n - 1, ... see the whole context, the others a window; None: all layers are alike.
+    has_windows: where layers are alike, whether they have the window that the file gives.
+    no_rope_every: layers n - 1, 2n - 1, ... don't rotate; None: all rotate.
+    attention_soft_cap, logit_soft_cap: caps of scores and of logits.
+    mathematics: metadata keys of what a family may ask for; files of the others that hold one are refused.
     has_sensitive_gate: rounding the input of gate and up to one byte costs this family most (Gemma's norms let single
         channels stand out: perplexity moves by 1.7 % over 1,900 tokens, by 0.3 % with two terms there).
     local_rope_base: the rotation base of layers with a window (theirs is never scaled); None: as in the other layers.
@@ -43,13 +50,20 @@ class Architecture:
     rope_pairing: Pairing
     activation: Activation
     requires_qkv_bias: bool = False
-    has_qk_norm: bool = False
+    qk_norm: QkNorm = "none"
+    has_pre_norms: bool = True
     has_post_norms: bool = False
+    feed_forward_norm: str = "ffn_norm"
     has_sensitive_gate: bool = False
     embedding_scale: Literal["one", "sqrt_width"] = "one"
     rope_base: float = 10_000.0
     local_rope_base: float | None = None
     global_every: int | None = None
+    has_windows: bool = False
+    no_rope_every: int | None = None
+    attention_soft_cap: float | None = None
+    logit_soft_cap: float | None = None
+    mathematics: frozenset[str] = frozenset()
     scales_of_sizes: tuple[ScaleOfSize, ...] = ()
 
 
@@ -66,11 +80,71 @@ QWEN2 = Architecture(
     requires_qkv_bias=True,
 )
 
+QWEN3 = Architecture(
+    name="qwen3",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+)
+
+MISTRAL3 = Architecture(
+    name="mistral3",
+    rope_pairing="neighbours",
+    activation="silu",
+    mathematics=frozenset({"attention.temperature_scale"}),
+)
+
+# Its files hold Q, K and V in one tensor and gate and up in another: see fused_tensors.py.
+PHI3 = Architecture(
+    name="phi3",
+    rope_pairing="halves",
+    activation="silu",
+    has_windows=True,
+)
+
+SMOLLM3 = Architecture(
+    name="smollm3",
+    rope_pairing="neighbours",
+    activation="silu",
+    no_rope_every=4,
+)
+
+GRANITE = Architecture(
+    name="granite",
+    rope_pairing="neighbours",
+    activation="silu",
+    mathematics=frozenset({"embedding_scale", "residual_scale", "logit_scale"}),
+)
+
+OLMO2 = Architecture(
+    name="olmo2",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="rows",
+    has_pre_norms=False,
+    has_post_norms=True,
+)
+
+GEMMA2 = Architecture(
+    name="gemma2",
+    rope_pairing="halves",
+    activation="gelu_tanh",
+    has_post_norms=True,
+    has_sensitive_gate=True,
+    embedding_scale="sqrt_width",
+    global_every=2,
+    attention_soft_cap=50.0,
+    logit_soft_cap=30.0,
+    mathematics=frozenset({"attn_logit_softcapping", "final_logit_softcapping"}),
+    # Gemma 2 27B: 4608 values of width for 32 heads of 128.
+    scales_of_sizes=(ScaleOfSize(num_layers=46, width_per_query=144),),
+)
+
 GEMMA3 = Architecture(
     name="gemma3",
     rope_pairing="halves",
     activation="gelu_tanh",
-    has_qk_norm=True,
+    qk_norm="heads",
     has_post_norms=True,
     has_sensitive_gate=True,
     embedding_scale="sqrt_width",
@@ -82,7 +156,10 @@ GEMMA3 = Architecture(
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
-    {architecture.name: architecture for architecture in (LLAMA, QWEN2, GEMMA3)}
+    {
+        architecture.name: architecture
+        for architecture in (LLAMA, MISTRAL3, QWEN2, QWEN3, PHI3, SMOLLM3, GRANITE, OLMO2, GEMMA2, GEMMA3)
+    }
 )
 
 

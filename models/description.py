@@ -58,7 +58,7 @@ def load_description(file: ModelFile, *, context_size: int | None = None) -> Mod
     Raises ArchitectureError for a family or mathematics that Tandem lacks, TensorError for tensors that don't fit.
     """
     architecture = find_architecture(architecture_name(file.metadata))
-    hyperparameters = read_hyperparameters(file.metadata)
+    hyperparameters = read_hyperparameters(file.metadata, architecture.mathematics)
     program = lower(
         architecture,
         hyperparameters,

@@ -15,6 +15,7 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 
 from models.errors import FileError, TensorError, quoted
+from models.fused_tensors import split_fused
 from models.gguf_parser import Header, TensorInfo, parse_header
 from models.gguf_split import check_part, check_total, part_count, part_paths
 from models.gguf_values import Metadata, MetadataValue
@@ -74,7 +75,8 @@ class ModelFile:
     """An open model.  Use it as a context manager, or close it.
 
     path: what was opened.  metadata: of the (first) file; read what you need before closing.  tensors: by name, in file
-    order.  Views from `raw` stay valid after `close`, and keep the map alive until they are gone.
+    order, fused ones as their parts.  Views from `raw` stay valid after `close`, and keep the map alive until they are
+    gone.
     """
 
     def __init__(self, path: Path, parts: Sequence[_Part]) -> None:
@@ -86,7 +88,8 @@ class ModelFile:
         self._owners: dict[str, MappedFile] = {}
         tensors: dict[str, TensorInfo] = {}
         for part in parts:
-            for tensor in part.header.tensors:
+            names = {tensor.name: tensor for tensor in part.header.tensors}
+            for tensor in split_fused(self.metadata, names).values():
                 if tensor.name in tensors:
                     raise TensorError(
                         f"{part.file.label}: tensor {quoted(tensor.name)} is in another part too: the parts do not "
@@ -96,7 +99,7 @@ class ModelFile:
                 self._owners[tensor.name] = part.file
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)
         if len(parts) > 1:
-            check_total(self.metadata, len(tensors), self._label)
+            check_total(self.metadata, sum(len(part.header.tensors) for part in parts), self._label)
         self._check_is_model()
 
     @property

@@ -16,8 +16,8 @@ from models.errors import ArchitectureError, quoted
 
 ScalingKind = Literal["none", "linear", "yarn", "longrope", "llama3"]
 
-# Mathematics that no operation has yet: a file that asks for it would run and give wrong text.
-_REFUSED_KEYS: Mapping[str, str] = {
+# Mathematics that most families lack: a file that asks for it would run without and give wrong text.
+_SPECIAL_KEYS: Mapping[str, str] = {
     "expert_count": "a mixture of experts",
     "attn_logit_softcapping": "soft caps on attention",
     "final_logit_softcapping": "soft caps on logits",
@@ -27,6 +27,8 @@ _REFUSED_KEYS: Mapping[str, str] = {
     "attention.clamp_kqv": "clamped Q, K and V",
     "attention.max_alibi_bias": "ALiBi",
     "attention.temperature_scale": "an attention temperature",
+    "expert_shared_count": "experts that every token uses",
+    "expert_group_count": "experts chosen by groups",
     "pooling_type": "embeddings instead of text",
 }
 # Larger counts than any model has: beyond them a number is damage.
@@ -40,8 +42,8 @@ class RopeScaling:
     """How a model's rotary frequencies are stretched for contexts longer than its first training.
 
     factor: how many times longer; original_context_length: positions of the first training.
-    attention_factor multiplies cosine and sine.  beta_fast, beta_slow and extrapolation belong to YaRN, the two
-    frequency factors to llama3.
+    attention_factor multiplies cosine and sine.  beta_fast, beta_slow, extrapolation and log_multiplier (of YaRN's own
+    attention factor: 0, none, is divided out) belong to YaRN, the two frequency factors to llama3.
     """
 
     kind: ScalingKind
@@ -51,6 +53,7 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     extrapolation: float = 1.0
+    log_multiplier: float = 0.0
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
 
@@ -62,6 +65,8 @@ class Hyperparameters:
     width: values of the hidden state; feed_forward_width: of the gated product; head_dim: of one head.
     rope_dimensions: how many values of a head turn.  window: tokens that a local layer sees.
     window_pattern: a period (each such layer is global) or for every layer whether it has the window.
+    attention_soft_cap, logit_soft_cap: caps.  embedding_scale, residual_scale: factors of the embedding's rows and of
+    every branch; logit_scale: what logits are divided by.  attention_temperature: see program.Temperature.
     """
 
     architecture: str
@@ -80,6 +85,12 @@ class Hyperparameters:
     attention_scale: float | None
     window: int | None
     window_pattern: int | tuple[bool, ...] | None
+    attention_soft_cap: float | None = None
+    logit_soft_cap: float | None = None
+    embedding_scale: float | None = None
+    residual_scale: float | None = None
+    logit_scale: float | None = None
+    attention_temperature: float | None = None
 
 
 class _Keys:
@@ -139,11 +150,14 @@ def _shown(value: object) -> str:
     return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
 
 
-def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
-    """The checked numbers of a file with this metadata; ArchitectureError names the key that is missing or wrong."""
+def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str] = frozenset()) -> Hyperparameters:
+    """The checked numbers of a file with this metadata; ArchitectureError names the key that is missing or wrong.
+
+    mathematics: keys of what the family may ask for beyond plain Llamas.
+    """
     architecture = architecture_name(metadata)
     keys = _Keys(metadata, architecture)
-    _refuse_unknown_mathematics(keys)
+    _refuse_unknown_mathematics(keys, mathematics)
     width = keys.integer("embedding_length")
     num_heads = keys.integer("attention.head_count")
     num_kv_heads = keys.optional_integer("attention.head_count_kv") or num_heads
@@ -177,6 +191,12 @@ def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
         attention_scale=keys.optional_number("attention.scale"),
         window=keys.optional_integer("attention.sliding_window", at_least=0, at_most=_MOST_POSITIONS) or None,
         window_pattern=_window_pattern(keys, num_layers),
+        attention_soft_cap=keys.optional_number("attn_logit_softcapping"),
+        logit_soft_cap=keys.optional_number("final_logit_softcapping"),
+        embedding_scale=keys.optional_number("embedding_scale"),
+        residual_scale=keys.optional_number("residual_scale"),
+        logit_scale=keys.optional_number("logit_scale"),
+        attention_temperature=keys.optional_number("attention.temperature_scale"),
     )
 
 
@@ -190,10 +210,10 @@ def architecture_name(metadata: Mapping[str, Any]) -> str:
     return name
 
 
-def _refuse_unknown_mathematics(keys: _Keys) -> None:
-    for key, meaning in _REFUSED_KEYS.items():
+def _refuse_unknown_mathematics(keys: _Keys, known: frozenset[str]) -> None:
+    for key, meaning in _SPECIAL_KEYS.items():
         full_key, value = keys.find(key)
-        if value:
+        if value and key not in known:
             raise ArchitectureError(
                 f"{full_key} is {_shown(value)}: Tandem can't run {meaning} in this architecture yet."
             )
@@ -244,6 +264,7 @@ def _rope_scaling(keys: _Keys, context_length: int) -> RopeScaling:
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", RopeScaling.beta_fast),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", RopeScaling.beta_slow),
         extrapolation=keys.number("rope.scaling.yarn_ext_factor", RopeScaling.extrapolation),
+        log_multiplier=keys.number("rope.scaling.yarn_log_multiplier", RopeScaling.log_multiplier),
         low_frequency_factor=keys.number("rope.scaling.low_freq_factor", RopeScaling.low_frequency_factor),
         high_frequency_factor=keys.number("rope.scaling.high_freq_factor", RopeScaling.high_frequency_factor),
     )

@@ -27,6 +27,8 @@ from models.program import (
     Rope,
     RotateAndStore,
     SelectOutputs,
+    SoftCap,
+    Temperature,
     weights_of,
 )
 from models.rope import ROPE_FREQS, ROPE_LONG, ROPE_SHORT, RopeFactors, make_rope
@@ -93,7 +95,7 @@ class _Lowering:
         q_width = hyperparameters.num_heads * hyperparameters.head_dim
         kv_width = hyperparameters.num_kv_heads * hyperparameters.head_dim
         self.hidden = Buffer(name="x", width=width)
-        self.normed = Buffer(name="h", width=width)
+        self.normed = Buffer(name="h", width=width) if architecture.has_pre_norms else self.hidden
         self.branch = Buffer(name="b", width=width)
         self.q = Buffer(name="q", width=q_width)
         self.k = Buffer(name="k", width=kv_width)
@@ -106,35 +108,50 @@ class _Lowering:
         self.rope = lru_cache(self._rope)
 
     def operations(self) -> Iterator[Operation]:
-        scale = math.sqrt(self.numbers.width) if self.architecture.embedding_scale == "sqrt_width" else 1.0
-        yield Embed(weight=EMBEDDING, out=self.hidden, scale=scale)
+        yield Embed(weight=EMBEDDING, out=self.hidden, scale=self._embedding_scale())
         for layer_idx in range(self.numbers.num_layers):
             yield from self._attention(layer_idx)
             yield from self._feed_forward(layer_idx)
         yield SelectOutputs(x=self.hidden, out=self.selected)
         yield self._norm("output_norm", self.selected, self.selected_normed, None)
         head = HEAD if HEAD in self.tensors else EMBEDDING
-        yield Project(x=self.selected_normed, parts=(self._part(head.removesuffix(".weight"), self.logits),))
+        parts = (self._part(head.removesuffix(".weight"), self.logits),)
+        divisor = self.numbers.logit_scale
+        yield Project(x=self.selected_normed, parts=parts, scale=None if divisor is None else 1.0 / divisor)
+        cap = self.numbers.logit_soft_cap or self.architecture.logit_soft_cap
+        if cap is not None:
+            yield SoftCap(x=self.logits, cap=cap)
+
+    def _embedding_scale(self) -> float:
+        if self.numbers.embedding_scale is not None:
+            return self.numbers.embedding_scale
+        return math.sqrt(self.numbers.width) if self.architecture.embedding_scale == "sqrt_width" else 1.0
 
     def _attention(self, layer_idx: int) -> Iterator[Operation]:
         numbers, cache = self.numbers, self.cache(layer_idx)
         block = f"blk.{layer_idx}"
-        yield self._norm(f"{block}.attn_norm", self.hidden, self.normed, layer_idx)
+        yield from self._pre_norm(f"{block}.attn_norm", layer_idx)
         required = self.architecture.requires_qkv_bias
         parts = tuple(
             self._part(f"{block}.attn_{out.name}", out, requires_bias=required) for out in (self.q, self.k, self.v)
         )
         yield Project(x=self.normed, parts=parts, layer_idx=layer_idx)
+        q_norm, k_norm = f"{block}.attn_q_norm", f"{block}.attn_k_norm"
+        if self.architecture.qk_norm == "rows":
+            yield self._norm(q_norm, self.q, self.q, layer_idx)
+            yield self._norm(k_norm, self.k, self.k, layer_idx)
+        has_head_norms = self.architecture.qk_norm == "heads"
         yield RotateAndStore(
             q=self.q,
             k=self.k,
             v=self.v,
             num_heads=numbers.num_heads,
             cache=cache,
-            rope=self.rope(is_local=cache.window is not None),
-            q_norm=f"{block}.attn_q_norm.weight" if self.architecture.has_qk_norm else None,
-            k_norm=f"{block}.attn_k_norm.weight" if self.architecture.has_qk_norm else None,
-            epsilon=numbers.norm_epsilon if self.architecture.has_qk_norm else 0.0,
+            rope=self.rope(is_local=cache.window is not None) if self._has_rope(layer_idx) else None,
+            q_norm=f"{q_norm}.weight" if has_head_norms else None,
+            k_norm=f"{k_norm}.weight" if has_head_norms else None,
+            epsilon=numbers.norm_epsilon if has_head_norms else 0.0,
+            temperature=self._temperature(),
             layer_idx=layer_idx,
         )
         yield Attend(
@@ -143,13 +160,14 @@ class _Lowering:
             num_heads=numbers.num_heads,
             cache=cache,
             scale=self._attention_scale(),
+            soft_cap=numbers.attention_soft_cap or self.architecture.attention_soft_cap,
             layer_idx=layer_idx,
         )
         yield from self._join(f"{block}.attn_output", self.attended, f"{block}.post_attention_norm", layer_idx)
 
     def _feed_forward(self, layer_idx: int) -> Iterator[Operation]:
         block = f"blk.{layer_idx}"
-        yield self._norm(f"{block}.ffn_norm", self.hidden, self.normed, layer_idx)
+        yield from self._pre_norm(f"{block}.{self.architecture.feed_forward_norm}", layer_idx)
         yield GatedProject(
             x=self.normed,
             gate=f"{block}.ffn_gate.weight",
@@ -161,6 +179,10 @@ class _Lowering:
         )
         yield from self._join(f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx)
 
+    def _pre_norm(self, name: str, layer_idx: int) -> Iterator[Operation]:
+        if self.architecture.has_pre_norms:
+            yield self._norm(name, self.hidden, self.normed, layer_idx)
+
     def _join(self, matrix: str, x: Buffer, post_norm: str, layer_idx: int) -> Iterator[Operation]:
         """The end of a branch: its last product, normalised where the family says so, added to the hidden state."""
         if self.architecture.has_post_norms:
@@ -168,7 +190,7 @@ class _Lowering:
             yield self._norm(post_norm, self.branch, self.hidden, layer_idx, add=True)
         else:
             parts = (self._part(matrix, self.hidden),)
-            yield Project(x=x, parts=parts, add=True, layer_idx=layer_idx)
+            yield Project(x=x, parts=parts, add=True, scale=self.numbers.residual_scale, layer_idx=layer_idx)
 
     def _norm(self, name: str, x: Buffer, out: Buffer, layer_idx: int | None, *, add: bool = False) -> Normalize:
         epsilon = self.numbers.norm_epsilon
@@ -188,13 +210,23 @@ class _Lowering:
     def _is_local(self, layer_idx: int) -> bool:
         period = self.architecture.global_every
         if period is None or self.numbers.window is None:
-            return False
+            return self.architecture.has_windows and self.numbers.window is not None
         match self.numbers.window_pattern:
             case tuple() as pattern:
                 return pattern[layer_idx]
             case int() as own_period:
                 period = own_period
         return (layer_idx + 1) % period != 0
+
+    def _has_rope(self, layer_idx: int) -> bool:
+        period = self.architecture.no_rope_every
+        return period is None or (layer_idx + 1) % period != 0
+
+    def _temperature(self) -> Temperature | None:
+        scale = self.numbers.attention_temperature
+        if scale is None:
+            return None
+        return Temperature(scale=scale, length=self.numbers.rope_scaling.original_context_length)
 
     def _rope(self, *, is_local: bool) -> Rope:
         numbers, architecture = self.numbers, self.architecture
@@ -243,6 +275,8 @@ def _expected_shapes(operation: Operation, vocab_size: int) -> Iterator[tuple[st
         case RotateAndStore():
             for name in weights_of(operation):
                 yield name, (operation.cache.head_dim,)
+        case Attend(sinks=str(sinks)):
+            yield sinks, (operation.num_heads,)
         case _:
             pass
 

@@ -40,6 +40,14 @@ class Rope:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Temperature:
+    """Queries far into a text grow by 1 + scale * ln(1 + floor(position / length)) (Llama 4, Ministral 3)."""
+
+    scale: float
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class KvLayer:
     """What one layer keeps of every token: K and V of num_kv_heads heads of head_dim values."""
 
@@ -81,11 +89,15 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """Products that share their input, done in one pass; with `add`, each is added to what its out holds."""
+    """Products that share their input, done in one pass; with `add`, each is added to what its out holds.
+
+    scale: each product, with its bias, is multiplied by it before it is stored or added.
+    """
 
     x: Buffer
     parts: tuple[Part, ...]
     add: bool = False
+    scale: float | None = None
     layer_idx: int | None = None
 
 
@@ -111,7 +123,7 @@ class RotateAndStore:
     """Normalises (where weights are given) and rotates each head of q in place and of k; stores k and v in the cache.
 
     q: [T, num_heads * head_dim], k, v: [T, num_kv_heads * head_dim].  q_norm, k_norm: weights of head_dim values.
-    rope None: no rotation in this layer.
+    rope None: no rotation in this layer.  temperature: what q is multiplied by besides, position by position.
     """
 
     q: Buffer
@@ -123,6 +135,7 @@ class RotateAndStore:
     q_norm: str | None = None
     k_norm: str | None = None
     epsilon: float = 0.0
+    temperature: Temperature | None = None
     layer_idx: int
 
 
@@ -130,7 +143,9 @@ class RotateAndStore:
 class Attend:
     """out = softmax(scale * q K^T, causal and within the layer's window) V for every head, from the cache of layer_idx.
 
-    Query head h reads KV head h // (num_heads // num_kv_heads).
+    Query head h reads KV head h // (num_heads // num_kv_heads).  soft_cap: every score s becomes
+    soft_cap * tanh(s / soft_cap) before the softmax.  sinks: a score for each head that takes part in its softmax and
+    has no value (Xiao et al. 2023).
     """
 
     q: Buffer
@@ -138,6 +153,8 @@ class Attend:
     num_heads: int
     cache: KvLayer
     scale: float
+    soft_cap: float | None = None
+    sinks: str | None = None
     layer_idx: int
 
 
@@ -150,7 +167,16 @@ class SelectOutputs:
     layer_idx: int | None = None
 
 
-Operation = Embed | Normalize | Project | GatedProject | RotateAndStore | Attend | SelectOutputs
+@dataclass(frozen=True, kw_only=True)
+class SoftCap:
+    """x = cap * tanh(x / cap), element by element, in place."""
+
+    x: Buffer
+    cap: float
+    layer_idx: int | None = None
+
+
+Operation = Embed | Normalize | Project | GatedProject | RotateAndStore | Attend | SelectOutputs | SoftCap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +233,26 @@ def weights_of(operation: Operation) -> Iterator[str]:
             yield from (gate, up)
         case RotateAndStore(q_norm=q_norm, k_norm=k_norm):
             yield from (name for name in (q_norm, k_norm) if name is not None)
+        case Attend(sinks=str(sinks)):
+            yield sinks
+        case _:
+            pass
+
+
+def refinements_of(operation: Operation) -> Iterator[str]:
+    """What an operation does beyond the mathematics of plain Llamas, in words: a device may lack a kernel for it."""
+    match operation:
+        case Project(scale=float()):
+            yield "scaled products"
+        case RotateAndStore(temperature=Temperature()):
+            yield "queries that grow with the position"
+        case Attend():
+            if operation.soft_cap is not None:
+                yield "soft caps on attention"
+            if operation.sinks is not None:
+                yield "attention sinks"
+        case SoftCap():
+            yield "soft caps on logits"
         case _:
             pass
 

@@ -65,7 +65,8 @@ def make_rope(
             frequencies = [frequency / scaling.factor for frequency in plain]
         case "yarn":
             frequencies = _yarn(plain, dimensions=dimensions, base=base, scaling=scaling)
-            magnitude *= 1.0 + 0.1 * math.log(max(1.0, scaling.factor))
+            stretch = 0.1 * math.log(max(1.0, scaling.factor))
+            magnitude *= (1.0 + stretch) / (1.0 + scaling.log_multiplier * stretch)
         case "llama3" if not chosen:
             frequencies = _llama3(plain, scaling)
         case "longrope" if not chosen:

@@ -50,9 +50,17 @@ class Sequence:
         pages.write(self.k, self.v)
         return pages
 
-    def expected(self, heads: Heads, positions: np.ndarray, window: int = 0) -> np.ndarray:
+    def expected(
+        self,
+        heads: Heads,
+        positions: np.ndarray,
+        window: int = 0,
+        cap: float | None = None,
+        sinks: np.ndarray | None = None,
+    ) -> np.ndarray:
         q, k, v = (part.astype(np.float64) for part in (self.q[positions], self.k, self.v))
-        return oracle.attend(q, k, v, positions, scale=heads.head_dim**-0.5, window=window or None)
+        scale = heads.head_dim**-0.5
+        return oracle.attend(q, k, v, positions, scale=scale, window=window or None, cap=cap, sinks=sinks)
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
@@ -196,3 +204,24 @@ def test_levels_agree_to_the_bit(level: str) -> None:
 def test_levels_agree_on_caches_of_few_bits(kinds: tuple[str, str]) -> None:
     best, plainest = (bits_of(level, kinds) for level in SMALL_CACHE_LEVELS)
     assert same_bits(best, plainest)
+
+
+@pytest.mark.parametrize("cap", [0.0, 2.0, 50.0])
+@pytest.mark.parametrize("has_sinks", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_soft_caps_and_sinks(level: str, has_sinks: bool, cap: float) -> None:
+    """Against float64, and the same bits whole, cut and split; a sink far from all scores overflows nothing."""
+    count, scale = 200, MIXED.head_dim**-0.5
+    sequence = Sequence.new(MIXED, count)
+    sinks = np.array([0.0, 3.0, -2.0, 90.0, -1e4, 1.0], np.float32) if has_sinks else None
+    pages, positions = sequence.pages(MIXED), np.arange(count)
+    whole = attend(level, pages, sequence.q, positions, scale=scale, soft_cap=cap, sinks=sinks)
+    wide_sinks = None if sinks is None else sinks.astype(np.float64)
+    assert_close(whole, sequence.expected(MIXED, positions, cap=cap or None, sinks=wide_sinks))
+    for start in (0, 100, 126, 192):
+        part = positions[start : start + 8]
+        for is_split in (False, True):
+            found = attend(
+                level, pages, sequence.q[part], part, scale=scale, soft_cap=cap, sinks=sinks, is_split=is_split
+            )
+            assert same_bits(found, whole[part])

@@ -78,7 +78,7 @@ def test_levels_agree_to_the_bit(level: str, format_name: str, terms: int) -> No
 
 @pytest.mark.parametrize("format_name", QUANTISED)
 @pytest.mark.parametrize("level", LEVELS)
-def test_bias_and_sum_are_added_to_the_product(level: str, format_name: str) -> None:
+def test_bias_scale_and_sum_of_a_product(level: str, format_name: str) -> None:
     columns = width_of(format_name)
     rng = np.random.default_rng(5)
     matrix = pack(level, format_name, columns, rows_of(format_name))
@@ -89,6 +89,8 @@ def test_bias_and_sum_are_added_to_the_product(level: str, format_name: str) -> 
     assert same_bits(multiply(matrix, records, TOKENS, bias=bias), plain + bias)
     assert same_bits(multiply(matrix, records, TOKENS, mode=ADD, start=start), start + plain)
     assert same_bits(multiply(matrix, records, TOKENS, mode=ADD, start=start, bias=bias), start + (plain + bias))
+    scaled = multiply(matrix, records, TOKENS, mode=ADD, start=start, bias=bias, scale=0.22)
+    assert same_bits(scaled, start + (plain + bias) * np.float32(0.22))
 
 
 @pytest.mark.parametrize("mode", [SILU, GELU])

@@ -92,6 +92,18 @@ def test_heads_are_normalised_before_they_turn(level: str, heads: Heads) -> None
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_queries_grow_far_into_a_text(level: str) -> None:
+    heads = Heads(head_dim=32, num_kv=2, per_kv=2)
+    q, k, v = heads_of(heads, COUNT)
+    positions = np.arange(100, 100 + COUNT)
+    rotation = Rotation(temperature=0.25, temperature_length=7)
+    found_q, found_k = store(level, Pages.new(heads, 3), q, k, v, positions, rotation=rotation)
+    factors = 1.0 + 0.25 * np.log(1.0 + np.floor(positions / 7))
+    np.testing.assert_allclose(found_q, q * factors[:, None, None], rtol=1e-6)
+    assert same_bits(found_k, k)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_layer_without_rotation_stores_keys_as_they_are(level: str) -> None:
     heads = Heads(head_dim=64, num_kv=2, per_kv=2)
     q, k, v = heads_of(heads, 20)

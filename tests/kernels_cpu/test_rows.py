@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import LEVELS, Guarded, call, floats, same_bits
-from oracle import activate, normalize
+from oracle import activate, normalize, soft_cap
 from products import ACTIVATIONS, GELU, SILU, prompt
 from records import make_records, padded_tokens, tree
 
@@ -223,6 +223,18 @@ def test_gate(level: str, mode: int) -> None:
     )  # fmt: skip
     memory.check()
     np.testing.assert_allclose(gate, expected, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_soft_cap(level: str) -> None:
+    """From values that stay nearly as they are to those whose exponentials overflow."""
+    memory, x = floats((2, 48))
+    x[0, :40] = np.linspace(-90.0, 90.0, 40, dtype=np.float32)
+    x[1, :40] = np.array([-1e30, 1e30, -1e4, 1e4, 0.0] * 8, np.float32)
+    expected = soft_cap(x[:, :40].astype(np.float64), 30.0)
+    call(level, "row-cap", 2, x=x, x_stride=x.strides[0], width=40, cap=30.0)
+    memory.check()
+    np.testing.assert_allclose(x[:, :40], expected, rtol=1e-6, atol=4e-6)
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])

@@ -13,9 +13,21 @@ from model_shapes import VOCAB_SIZE, small_metadata, small_shapes
 
 from models.architectures import find_architecture
 from models.errors import ArchitectureError, ModelError, TensorError
-from models.hyperparameters import read_hyperparameters
+from models.hyperparameters import architecture_name, read_hyperparameters
 from models.lowering import lower
-from models.program import Attend, Embed, GatedProject, Normalize, Program, Project, Rope, RotateAndStore, SelectOutputs
+from models.program import (
+    Attend,
+    Embed,
+    GatedProject,
+    Normalize,
+    Program,
+    Project,
+    Rope,
+    RotateAndStore,
+    SelectOutputs,
+    SoftCap,
+    refinements_of,
+)
 from models.rope import RopeFactors
 
 SNAPSHOTS = Path(__file__).resolve().parents[1] / "data" / "programs"
@@ -25,8 +37,8 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def lowered(metadata: dict[str, Any], shapes: Shapes | None = None, **options: Any) -> Program:
-    numbers = read_hyperparameters(metadata)
-    architecture = find_architecture(numbers.architecture)
+    architecture = find_architecture(architecture_name(metadata))
+    numbers = read_hyperparameters(metadata, architecture.mathematics)
     return lower(architecture, numbers, small_shapes(metadata) if shapes is None else shapes, **options)
 
 
@@ -212,6 +224,59 @@ def test_norms_after_a_branch_are_added_to_the_hidden_state() -> None:
         if isinstance(operation, Normalize) and operation.add and operation.layer_idx == 0
     ]
     assert added == [("post_attention_norm", "b", "x"), ("post_ffw_norm", "b", "x")]
+
+
+def test_families_differ_in_where_norms_stand() -> None:
+    def norms(family: str) -> list[str]:
+        operations = lowered(small_metadata(family)).operations
+        found = [op.weight.split(".")[2] for op in operations if isinstance(op, Normalize) and op.layer_idx == 0]
+        return sorted(found)
+
+    assert norms("gemma2") == ["attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"]
+    assert norms("olmo2") == ["attn_k_norm", "attn_q_norm", "post_attention_norm", "post_ffw_norm"]
+
+
+def test_a_product_without_a_norm_before_it_reads_the_hidden_state() -> None:
+    program = lowered(small_metadata("olmo2"))
+    read = {op.x for op in program.operations if isinstance(op, GatedProject)}
+    assert read == {program.hidden}
+
+
+def test_some_layers_of_smollm3_do_not_rotate() -> None:
+    operations = lowered(small_metadata("smollm3")).operations
+    rotates = [operation.rope is not None for operation in operations if isinstance(operation, RotateAndStore)]
+    assert rotates == [True, True, True, False, True, True, True]
+
+
+def test_multipliers_of_granite() -> None:
+    metadata = small_metadata("granite", embedding_scale=12.0, residual_scale=0.22, logit_scale=8.0)
+    program = lowered(metadata)
+    scales = [operation.scale for operation in program.operations if isinstance(operation, Project)]
+    assert isinstance(program.operations[0], Embed) and program.operations[0].scale == 12.0
+    assert scales == [None, 0.22, 0.22] * 7 + [0.125]
+
+
+def test_caps_come_from_the_file_or_else_from_the_family() -> None:
+    def caps(metadata: dict[str, Any]) -> tuple[float | None, float]:
+        operations = lowered(metadata).operations
+        attend = next(operation for operation in operations if isinstance(operation, Attend))
+        last = operations[-1]
+        assert isinstance(last, SoftCap)
+        return attend.soft_cap, last.cap
+
+    assert caps(small_metadata("gemma2")) == (50.0, 30.0)
+    assert caps(small_metadata("gemma2", attn_logit_softcapping=5.0, final_logit_softcapping=3.0)) == (5.0, 3.0)
+
+
+def test_refinements_are_told_to_devices_that_may_lack_them() -> None:
+    def refinements(family: str, **numbers: object) -> set[str]:
+        operations = lowered(small_metadata(family, **numbers)).operations
+        return {refinement for operation in operations for refinement in refinements_of(operation)}
+
+    assert refinements("llama") == refinements("gemma3") == refinements("smollm3") == set()
+    assert refinements("gemma2") == {"soft caps on attention", "soft caps on logits"}
+    assert refinements("granite", residual_scale=0.5) == {"scaled products"}
+    assert refinements("mistral3", attention__temperature_scale=0.1) == {"queries that grow with the position"}
 
 
 ANY_VALUE = st.one_of(

@@ -132,6 +132,8 @@ class Rotation:
     q_norm: Array | None = None
     k_norm: Array | None = None
     epsilon: float = 0.0
+    temperature: float = 0.0
+    temperature_length: int = 0
 
 
 def store(
@@ -161,6 +163,7 @@ def store(
         epsilon=rotation.epsilon, angles=0 if angles is None else angles,
         dimensions=0 if angles is None else angles.shape[1] * angles.shape[2],
         is_neighbours=int(rotation.is_neighbours),
+        temperature=rotation.temperature, temperature_length=rotation.temperature_length,
         positions=positions.astype(np.int32), slots=slots.astype(np.int32), **pages.operands(),
     )  # fmt: skip
     for memory in (*memories, pages.memory):
@@ -183,7 +186,7 @@ def cut_tiles(slots: Array, per_kv: int) -> Array:
 def attend(
     level: str, pages: Pages, q: Array, positions: Array,
     *, scale: float, slots: Array | None = None, window: int = 0, is_split: bool = False,
-    order: Sequence[int] | None = None,
+    soft_cap: float = 0.0, sinks: Array | None = None, order: Sequence[int] | None = None,
 ) -> Array:  # fmt: skip
     """Attention of q [tokens, query heads, head_dim] at `positions`; is_split: each span is a chunk of its own."""
     count, heads = len(q), pages.heads
@@ -197,7 +200,7 @@ def attend(
     values: dict[str, Array | int | float] = {
         "q": wide, "q_stride": wide.strides[0], "out": out, "out_stride": out.strides[0], "scale": float(scale),
         "window": window, "tiles": tiles, "positions": positions.astype(np.int32), "spans": np.array([spans]),
-        "partial": partial, **pages.operands(),
+        "partial": partial, "soft_cap": float(soft_cap), "sinks": 0 if sinks is None else sinks, **pages.operands(),
     }  # fmt: skip
     chunks = len(tiles) * heads.num_kv * max(spans, 1)
     call(level, f"attend-{'-'.join(pages.kinds)}", range(chunks) if order is None else order, **values)

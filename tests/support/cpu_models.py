@@ -134,13 +134,17 @@ def bound(
     threads: int = 1,
     limits: CpuLimits | None = None,
     cache_types: tuple[str, str] = ("f16", "f16"),
+    context_size: int | None = None,
     seed: int | None = None,
 ) -> Iterator[BoundModel]:
-    """A file's model with a seed's page tables, or pages in order; closed at the end."""
+    """A file's model with a seed's page tables, or pages in order; closed at the end.
+
+    context_size: for which the model chooses its tables; None: for all that it was trained for.
+    """
     limits = limits or limits_of(cache_types=cache_types)
     options = CpuOptions(threads=threads, activations=activations, isa=isa, kernel_folder=KERNEL_FOLDER)
     with open_model_file(path) as file:
-        model = bind(load_description(file).program, file, limits, options)
+        model = bind(load_description(file, context_size=context_size).program, file, limits, options)
     try:
         pages = (
             np.arange(limits.num_pages) if seed is None else np.random.default_rng(seed).permutation(limits.num_pages)

@@ -39,7 +39,7 @@ _SIBLINGS: tuple[tuple[str, ...], ...] = (
     (*(f"pack-{name}" for name in FORMATS), *(f"embed-{name}" for name in FORMATS)),
     tuple(f"product-{name}-{terms}" for name in PACKED_FORMATS for terms in (1, 2)),
     (*(f"product_floats-{name}" for name in FLOAT_FORMATS),),
-    ("row-normalize", "row-quantize", "row-select", "row-gate", "executor-run", "executor-work"),
+    ("row-normalize", "row-quantize", "row-select", "row-gate", "row-cap", "executor-run", "executor-work"),
     ("attend-f16-f16", "rotate-f16-f16", "combine"),
     *((f"attend-{kinds}", f"rotate-{kinds}") for kinds in SMALL_CACHES),
 )
@@ -52,6 +52,7 @@ _LAYOUTS: Mapping[str, Layout] = {
     "row-quantize": operands.QUANTIZE,
     "row-select": operands.SELECT,
     "row-gate": operands.GATE,
+    "row-cap": operands.CAP,
     "rotate": operands.ROTATE,
     "attend": operands.ATTEND,
     "combine": operands.ATTEND,

@@ -25,7 +25,7 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 1_000_000.0,
     }
-    if architecture == "gemma3":
+    if architecture in ("gemma2", "gemma3"):
         numbers["attention.sliding_window"] = 512
     metadata: dict[str, Any] = {"general.architecture": architecture, "general.type": "model"}
     metadata |= {f"{architecture}.{key}": value for key, value in numbers.items()}
@@ -65,8 +65,12 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         }
         if architecture == "qwen2":
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture == "gemma3":
+        if architecture in ("gemma3", "qwen3"):
             block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
+        if architecture in ("gemma2", "gemma3", "olmo2"):
             block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
+        if architecture == "olmo2":
+            block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
+            del block["attn_norm.weight"], block["ffn_norm.weight"]
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes

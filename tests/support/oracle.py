@@ -28,6 +28,7 @@ from models.program import (
     Rope,
     RotateAndStore,
     SelectOutputs,
+    SoftCap,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -106,16 +107,36 @@ def rotate(x: Array, positions: Array, rope: Rope) -> Array:
     return turned
 
 
-def attend(q: Array, k: Array, v: Array, positions: Array, *, scale: float, window: int | None) -> Array:
+def soft_cap(x: Array, cap: float | None) -> Array:
+    """cap * tanh(x / cap); x itself where there is no cap."""
+    return x if cap is None else x.dtype.type(cap) * np.tanh(x / x.dtype.type(cap))
+
+
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    *,
+    scale: float,
+    window: int | None,
+    cap: float | None = None,
+    sinks: Array | None = None,
+) -> Array:
     """Causal attention of q [T, heads, d] at `positions` over k and v [S, kv_heads, d], which stand at 0 to S - 1."""
     group = q.shape[1] // k.shape[1]
     ages = positions[:, None] - np.arange(len(k))[None, :]
     visible = (ages >= 0) & (ages < (len(k) if window is None else window))
     out = np.empty_like(q)
     for head in range(q.shape[1]):
-        scores = np.where(visible, q[:, head] @ k[:, head // group].T * q.dtype.type(scale), -np.inf)
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out[:, head] = exponentials @ v[:, head // group] / exponentials.sum(axis=1, keepdims=True)
+        scores = soft_cap(q[:, head] @ k[:, head // group].T * q.dtype.type(scale), cap)
+        scores = np.where(visible, scores, -np.inf)
+        top = scores.max(axis=1, keepdims=True)
+        exponentials = np.exp(scores - top)
+        total = exponentials.sum(axis=1, keepdims=True)
+        if sinks is not None:
+            total = total + np.exp(sinks[head] - top)
+        out[:, head] = exponentials @ v[:, head // group] / total
     return out
 
 
@@ -217,6 +238,8 @@ class Oracle:
                     result = buffers[operation.x.name] @ typed(part.weight).T
                     if part.bias is not None:
                         result += typed(part.bias)
+                    if operation.scale is not None:
+                        result *= self.dtype(operation.scale)
                     buffers[part.out.name] = buffers[part.out.name] + result if operation.add else result
             case GatedProject():
                 x = buffers[operation.x.name]
@@ -225,7 +248,9 @@ class Oracle:
             case RotateAndStore():
                 self._rotate_and_store(operation, buffers, tokens, typed)
             case Attend():
-                self._attend(operation, buffers, tokens)
+                self._attend(operation, buffers, tokens, None if operation.sinks is None else typed(operation.sinks))
+            case SoftCap():
+                buffers[operation.x.name] = soft_cap(buffers[operation.x.name], operation.cap)
             case SelectOutputs():
                 buffers[operation.out.name] = buffers[operation.x.name][tokens.outputs]
         if self.watch is not None:
@@ -241,6 +266,9 @@ class Oracle:
                 heads = normalize(heads, typed(norm), operation.epsilon)
             if operation.rope is not None:
                 heads = rotate(heads, tokens.positions, operation.rope)
+            if operation.temperature is not None and buffer == operation.q:
+                steps = tokens.positions // operation.temperature.length
+                heads = heads * (1.0 + operation.temperature.scale * np.log1p(steps))[:, None, None].astype(self.dtype)
             buffers[buffer.name] = heads.reshape(len(tokens.ids), -1)
         for slot, indexes in tokens.sequences():
             for kept, buffer in ((self._keys, operation.k), (self._values, operation.v)):
@@ -249,7 +277,7 @@ class Oracle:
                 assert len(before) == tokens.positions[indexes[0]], "a position was left out"
                 kept[operation.layer_idx, slot] = np.concatenate([before, new])
 
-    def _attend(self, operation: Attend, buffers: dict[str, Array], tokens: _Tokens) -> None:
+    def _attend(self, operation: Attend, buffers: dict[str, Array], tokens: _Tokens, sinks: Array | None) -> None:
         q = buffers[operation.q.name].reshape(len(tokens.ids), operation.num_heads, operation.cache.head_dim)
         out = np.empty_like(q)
         for slot, indexes in tokens.sequences():
@@ -260,5 +288,7 @@ class Oracle:
                 tokens.positions[indexes],
                 scale=operation.scale,
                 window=operation.cache.window,
+                cap=operation.soft_cap,
+                sinks=sinks,
             )
         buffers[operation.out.name] = out.reshape(len(tokens.ids), -1)

@@ -37,6 +37,7 @@ def multiply(
     *,
     mode: int = STORE,
     bias: Array | None = None,
+    scale: float = 1.0,
     start: Array | None = None,
     cut: Cut = Cut(),
     order: Sequence[int] | None = None,
@@ -52,9 +53,10 @@ def multiply(
     if bias is not None:
         padded_bias[: matrix.num_rows] = bias
     chunks = -(-groups // cut.groups) * -(-count // cut.tokens)
-    shared: dict[str, Array | int] = {
+    shared: dict[str, Array | int | float] = {
         "weights": matrix.memory.bytes, "group_bytes": matrix.group_bytes, "out": out, "out_stride": 4 * width,
-        "num_groups": groups, "groups_per_chunk": cut.groups, "bias": 0 if bias is None else padded_bias, "mode": mode,
+        "num_groups": groups, "groups_per_chunk": cut.groups, "bias": 0 if bias is None else padded_bias,
+        "scale": float(scale), "mode": mode,
         "count": np.array([count]), "tokens_per_chunk": cut.tokens,
     }  # fmt: skip
     if isinstance(x, Records):
