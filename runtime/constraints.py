@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from runtime.errors import ConstraintError, OptionError
 from runtime.grammar_mask import GrammarMask
 from runtime.schema_faults import own_fault, place_of_fault
-from runtime.token_texts import TokenTexts
+from runtime.token_texts import BannedStrings, TokenTexts
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -70,8 +70,18 @@ class ConstraintCompiler:
         self._compiled: OrderedDict[OutputConstraint, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
 
-    def mask(self, constraint: OutputConstraint, *, num_prompt: int, end_ids: frozenset[int]) -> GrammarMask:
-        """A mask for one answer.  Raises ConstraintError for what can't be honoured, naming the place."""
+    def mask(
+        self,
+        constraint: OutputConstraint,
+        *,
+        num_prompt: int,
+        end_ids: frozenset[int],
+        banned: BannedStrings | None = None,
+    ) -> GrammarMask:
+        """A mask for one answer.  banned: what else it must not hold.
+
+        Raises ConstraintError for what can't be honoured, naming the place.
+        """
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = _make_tokenizer(self._texts, self._encode)
@@ -84,7 +94,9 @@ class ConstraintCompiler:
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
             own = matcher.deep_copy()
-        return GrammarMask(own, num_prompt=num_prompt, end_ids=end_ids, num_tokens=self._texts.num_tokens)
+        return GrammarMask(
+            own, num_prompt=num_prompt, end_ids=end_ids, num_tokens=self._texts.num_tokens, banned=banned
+        )
 
 
 def compile_constraint(constraint: OutputConstraint, tokenizer: LLTokenizer) -> LLMatcher:

@@ -223,12 +223,14 @@ class Engine:
         if wrong is not None:
             expected = f"token ids from 0 to {self._texts.num_tokens - 1}"
             raise OptionError(option="logit_bias", flag="--logit-bias", value=wrong[0], expected=expected)
-        masks: list[Mask] = []
-        if banned := options.sampling.banned_strings:
-            masks.append(BannedStrings(banned, self._texts, num_prompt=num_prompt))
+        strings = options.sampling.banned_strings
+        banned = BannedStrings(strings, self._texts, num_prompt=num_prompt) if strings else None
+        masks: list[Mask] = [banned] if banned is not None else []
         if options.constraint is None:
             return masks, None
-        return masks, self._constraints.mask(options.constraint, num_prompt=num_prompt, end_ids=encoded.end_ids)
+        return masks, self._constraints.mask(
+            options.constraint, num_prompt=num_prompt, end_ids=encoded.end_ids, banned=banned
+        )
 
     def _encode_words(self, text: bytes) -> list[int]:
         return self.vocabulary.encode(text, add_special=False, parse_special=False)

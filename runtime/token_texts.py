@@ -72,6 +72,20 @@ class BannedStrings:
                 if tail.endswith(text[:length]):
                     row[self._texts.beginning(text[length:])] = -np.inf
 
+    def would_complete(self, history: Sequence[int], more: bytes) -> bool:
+        """Whether one of the strings would stand in the answer, were `more` to follow history."""
+        text = self._tail(history) + more
+        return any(string in text for string in self._strings)
+
+    def is_under_way(self, history: Sequence[int]) -> bool:
+        """Whether the answer ends with the beginning of one of the strings."""
+        tail = self._tail(history)
+        return any(
+            tail.endswith(string[:length])
+            for string in self._strings
+            for length in range(1, min(len(string), len(tail) + 1))
+        )
+
     def _tail(self, history: Sequence[int]) -> bytes:
         """As many of the answer's last bytes as a string could begin with."""
         tail = b""

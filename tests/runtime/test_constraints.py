@@ -309,6 +309,33 @@ def test_when_nothing_is_left_the_answer_fails_in_one_sentence(engine: Engine) -
     assert answer(engine, held("regex", "sorry")).text == "sorry", "the next answer is none the worse"
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "banned", "expected"),
+    [
+        ("regex", "so(rry|ap)|sorr(y|ow) me", ("sorry",), {"soap", "sorrow me"}),
+        ("json_schema", '{"enum": ["sorry", "sore", "so"]}', ("orry", "ore"), {'"so"'}),
+        (
+            "json_schema",
+            '{"type": "array", "items": {"enum": [true, null]}, "minItems": 2, "maxItems": 2}',
+            ("ue",),
+            None,
+        ),
+        ("grammar", 'root ::= ("yes" | "no") "," ("maybe" | "never")', ("no,", "may"), {"yes,never"}),
+    ],
+)
+def test_a_banned_text_leads_into_no_dead_end(
+    engine: Engine, kind: ConstraintKind, text: str, banned: tuple[str, ...], expected: set[str] | None
+) -> None:
+    found = set()
+    for seed in range(12):
+        options = held(kind, text, seed=seed)
+        result = answer(engine, replace(options, sampling=replace(options.sampling, banned_strings=banned)))
+        assert result.finish_reason == "stop"
+        assert not any(string in result.text for string in banned)
+        found.add(result.text if expected is not None else json.dumps(json.loads(result.text)))
+    assert found <= (expected or {"[null, null]"})
+
+
 TEXTS = TokenTexts(lambda token_id: b"" if token_id in (0, 1) else bytes([token_id]), num_tokens=128)
 COMPILER = ConstraintCompiler(TEXTS, list)
 
