@@ -263,7 +263,11 @@ def _bench(namespace: argparse.Namespace, console: Console) -> int:
         return run_comparison(comparison, console)
     settings = _settings(console)
     chosen = Preferences(
-        isa=namespace.isa, offline=namespace.offline, device=namespace.device, vram_margin=namespace.vram_margin
+        isa=namespace.isa,
+        lora=tuple(namespace.lora or ()) or None,
+        offline=namespace.offline,
+        device=namespace.device,
+        vram_margin=namespace.vram_margin,
     )
     request = bench.bench_request(namespace, chosen.over(settings.preferences))
     from app.bench.command import run

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.adapters import adapter_text
 from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
@@ -114,9 +115,16 @@ def _circumstances(description: EngineDescription, how_to_load: EngineOptions) -
             "threads": description.threads,
             **{name: getattr(how_to_load, name) for name in _LOADED},
             "speculation": how_to_load.speculation.mode,
+            **_adapters_value(how_to_load),
         },
         "versions": {"tandem": tandem_version(), **package_versions()},
     }
+
+
+def _adapters_value(how_to_load: EngineOptions) -> dict[str, Any]:
+    """Nothing where there are none, as in manifests of versions that knew none."""
+    adapters = how_to_load.adapters
+    return {"adapters": [adapter_text(choice) for choice in adapters]} if adapters else {}
 
 
 def _differences(manifest: Mapping[str, Any], circumstances: Mapping[str, Any]) -> Iterator[str]:
@@ -182,6 +190,8 @@ def _read_preferences(manifest: Mapping[str, Any]) -> Preferences:
     """How the model was loaded, threads aside: ids don't depend on them."""
     engine = manifest["engine"]
     loaded = {name: engine[name] for name in _LOADED}
+    if adapters := engine.get("adapters"):
+        loaded["lora"] = _tuples(adapters)
     return Preferences(model=manifest["model"]["path"], ctx_size=engine["ctx_size"], **loaded)
 
 

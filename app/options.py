@@ -68,6 +68,7 @@ class Preferences:
     draft_min: int | None = None
     spec: str | None = None
     offline: bool | None = None
+    lora: tuple[str, ...] | None = None
     models_dir: str | None = None
     kernels_dir: str | None = None
 
@@ -108,6 +109,7 @@ LOAD_OPTIONS = (
     _option("draft_max", int, "--draft-max", "N", "tokens guessed at most before they are checked (16)"),
     _option("draft_min", int, "--draft-min", "N", "fewer guessed tokens are not checked (0)"),
     _option("spec", str, "--spec", "HOW", "guess ahead: off, ngram (from the text), draft (by a model), auto (both)"),
+    _option("lora", tuple, "--lora --lora-scaled", "FILE[:SCALE]", "a LoRA adapter for the model; several add up"),
     _option("offline", bool, "--offline", None, "download nothing"),
 )
 SAMPLING_OPTIONS = (
@@ -214,6 +216,10 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
     guessing = {"mode": preferences.spec, "draft_max": preferences.draft_max, "draft_min": preferences.draft_min}
+    if preferences.lora:
+        from app.adapters import adapter_choices
+
+        named["adapters"] = adapter_choices(preferences.lora)
     try:
         return EngineOptions(**_chosen(named), speculation=SpeculationOptions(**_chosen(guessing)))
     except OptionError as error:

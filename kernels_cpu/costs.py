@@ -86,8 +86,9 @@ def _weight_costs(
     match operation:
         case Normalize(weight=weight) | Attend(sinks=str(weight)):
             return [_vector(tensors[weight])]
-        case Project(parts=parts):
-            products = [_product(tensors[part.weight], lanes, terms_for(precision)) for part in parts]
+        case Project(parts=parts, is_coarse=is_coarse):
+            terms = terms_for(precision, is_coarse=is_coarse)
+            products = [_product(tensors[part.weight], lanes, terms) for part in parts]
             return [*products, *(_vector(tensors[part.bias]) for part in parts if part.bias is not None)]
         case GatedProject(gate=gate, up=up, sensitive=sensitive):
             terms = terms_for(precision, is_coarse=not sensitive)

@@ -22,6 +22,7 @@ from models.program import (
     Attend,
     Buffer,
     Embed,
+    Gate,
     GatedProject,
     Normalize,
     Part,
@@ -175,10 +176,10 @@ def make_plan(
                 _add_matrix(plan, tensors, (weight,), isa)
             case Normalize(weight=weight):
                 _add_vector(plan, tensors, weight)
-            case Project(x=x, parts=parts):
+            case Project(x=x, parts=parts, is_coarse=is_coarse):
                 for part in parts:
                     matrix = _add_matrix(plan, tensors, (part.weight,), isa)
-                    _want_records(wanted, matrix, x, terms_for(precision))
+                    _want_records(wanted, matrix, x, terms_for(precision, is_coarse=is_coarse))
                     if part.bias is not None:
                         _add_vector(plan, tensors, part.bias)
             case GatedProject(x=x, gate=gate, up=up):
@@ -215,12 +216,12 @@ def up_buffer(operation: GatedProject) -> Buffer:
 def _steps_of(operation: object) -> int:
     match operation:
         case Project(parts=parts):
-            return len(parts) + 1
+            return 2 * len(parts)
         case GatedProject():
             return 4
         case Attend():
             return 3
-        case Embed():
+        case Embed() | Gate():
             return 2
         case _:
             return 1

@@ -18,6 +18,7 @@ from models.program import (
     Attend,
     Buffer,
     Embed,
+    Gate,
     GatedProject,
     Normalize,
     Operation,
@@ -99,6 +100,8 @@ class StepMaker:
                 yield from self._project(operation)
             case GatedProject():
                 yield from self._gated(operation)
+            case Gate():
+                yield from self._gate(operation.gate, operation.up, operation.activation)
             case RotateAndStore():
                 yield self._rotate(operation)
             case Attend():
@@ -225,7 +228,7 @@ class StepMaker:
         )
 
     def _project(self, operation: Project) -> Iterator[Step]:
-        terms = terms_for(self.precision)
+        terms = terms_for(self.precision, is_coarse=operation.is_coarse)
         for idx, part in enumerate(operation.parts):
             matrix = self.plan.matrix_of(part.weight)
             is_last = idx == len(operation.parts) - 1
@@ -241,17 +244,20 @@ class StepMaker:
         if (operation.gate, operation.up) in self.plan.matrices:
             matrix = self.plan.matrices[operation.gate, operation.up]
             yield self._product(matrix, operation.x, operation.out, 0, mode, terms, True)
+            yield from self._quantize(operation.out)
         else:
             up = up_buffer(operation)
             yield self._product(self.plan.matrix_of(operation.gate), operation.x, operation.out, 0, STORE, terms, False)
             yield self._product(self.plan.matrix_of(operation.up), operation.x, up, 0, STORE, terms, True)
-            count = self._count(operation.out)
-            values = {
-                **self._floats("gate", operation.out), **self._floats("up", up),
-                "width": operation.out.width, "mode": mode,
-            }  # fmt: skip
-            yield Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=1, count=count, per_chunk=1)
-        yield from self._quantize(operation.out)
+            yield from self._gate(operation.out, up, operation.activation)
+
+    def _gate(self, gate: Buffer, up: Buffer, activation: Activation) -> Iterator[Step]:
+        values = {
+            **self._floats("gate", gate), **self._floats("up", up), "width": gate.width, "mode": MODES[activation],
+        }  # fmt: skip
+        count = self._count(gate)
+        yield Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=1, count=count, per_chunk=1)
+        yield from self._quantize(gate)
 
     def _cache(self, layer_idx: int) -> dict[str, int]:
         layer = self.program.layers[layer_idx]

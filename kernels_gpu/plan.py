@@ -228,9 +228,9 @@ def _add_operation(
             _add_matrix(plan, tensors, weight)
         case Normalize(weight=weight):
             _add_vector(plan, tensors, weight)
-        case Project(x=x, parts=parts):
+        case Project(x=x, parts=parts, is_coarse=is_coarse):
             for part in parts:
-                product(part.weight, x, terms_for(precision))
+                product(part.weight, x, terms_for(precision, is_coarse=is_coarse))
                 if part.bias is not None:
                     _add_vector(plan, tensors, part.bias)
         case GatedProject(x=x, gate=gate, up=up):

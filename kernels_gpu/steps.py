@@ -31,6 +31,7 @@ from models.program import (
     Attend,
     Buffer,
     Embed,
+    Gate,
     GatedProject,
     Normalize,
     Operation,
@@ -158,9 +159,10 @@ class StepMaker:
             match operation:
                 case Embed(weight=weight):
                     wanted[self._module(self.plan.matrices[weight], terms_for(self.precision))] = None
-                case Project(parts=parts):
+                case Project(parts=parts, is_coarse=is_coarse):
+                    terms = terms_for(self.precision, is_coarse=is_coarse)
                     for part in parts:
-                        wanted[self._module(self.plan.matrices[part.weight], terms_for(self.precision))] = None
+                        wanted[self._module(self.plan.matrices[part.weight], terms)] = None
                 case GatedProject(gate=gate, up=up):
                     for name in (gate, up):
                         wanted[self._module(self.plan.matrices[name], self._gate_terms(operation))] = None
@@ -185,6 +187,8 @@ class StepMaker:
                 yield from self._project(operation, shape)
             case GatedProject():
                 yield from self._gated(operation, shape)
+            case Gate():
+                yield from self._gate(operation.gate, operation.up, operation.activation, shape)
             case RotateAndStore():
                 yield self._rotate(operation, shape)
             case Attend():
@@ -281,9 +285,10 @@ class StepMaker:
 
     def _project(self, operation: Project, shape: BatchShape) -> Iterator[Launch]:
         mode = ADD if operation.add else STORE
+        terms = terms_for(self.precision, is_coarse=operation.is_coarse)
         for part in operation.parts:
             matrix = self.plan.matrices[part.weight]
-            yield from self._product(matrix, operation.x, part.out, part.bias, mode, terms_for(self.precision), shape)
+            yield from self._product(matrix, operation.x, part.out, part.bias, mode, terms, shape)
             yield from self._quantize(part.out, shape)
 
     def _gated(self, operation: GatedProject, shape: BatchShape) -> Iterator[Launch]:
@@ -298,16 +303,19 @@ class StepMaker:
                     *both, self._records(operation.x, terms), self._area(operation.x).rows, first, count, gate.split,
                     mode, *self._floats(operation.out),
                 )  # fmt: skip
+            yield from self._quantize(operation.out, shape)
         else:
             raised = up_buffer(operation)
             yield from self._product(gate, operation.x, operation.out, None, STORE, terms, shape)
             yield from self._product(up, operation.x, raised, None, STORE, terms, shape)
-            width = operation.out.width
-            yield _launch(
-                ROWS_MODULE, "combine_gate", (-(-width // ROW_THREADS), self._count(operation.x, shape)), ROW_THREADS,
-                *self._floats(operation.out), *self._floats(raised), width, mode,
-            )  # fmt: skip
-        yield from self._quantize(operation.out, shape)
+            yield from self._gate(operation.out, raised, operation.activation, shape)
+
+    def _gate(self, gate: Buffer, up: Buffer, activation: Activation, shape: BatchShape) -> Iterator[Launch]:
+        yield _launch(
+            ROWS_MODULE, "combine_gate", (-(-gate.width // ROW_THREADS), self._count(gate, shape)), ROW_THREADS,
+            *self._floats(gate), *self._floats(up), gate.width, MODES[activation],
+        )  # fmt: skip
+        yield from self._quantize(gate, shape)
 
     def _angles(self, rope: Rope | None) -> tuple[Region | None, int, int]:
         if rope is None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from models.adapters import B_SUFFIX
 from models.architectures import Architecture, find_architecture
 from models.errors import TensorError
 from models.hyperparameters import Hyperparameters, architecture_name, read_hyperparameters
+from models.low_rank import add_low_ranks
 from models.lowering import lower
 from models.program import Program
 from models.rope import ROPE_FREQS, ROPE_LONG, ROPE_SHORT, RopeFactors
@@ -62,21 +64,23 @@ def load_description(file: ModelFile, *, context_size: int | None = None) -> Mod
     program = lower(
         architecture,
         hyperparameters,
-        {name: tensor.shape for name, tensor in file.tensors.items()},
+        {name: tensor.shape for name, tensor in file.own_tensors.items()},
         factors=_read_factors(file),
         context_size=context_size,
     )
+    pairs = (name for name in file.tensors if name not in file.own_tensors and name.endswith(B_SUFFIX))
+    ranks = {name.removesuffix(B_SUFFIX): file.tensors[name].num_columns for name in pairs}
     name = file.metadata.get("general.name")
     return ModelDescription(
         name=name if isinstance(name, str) and name else None,
         architecture=architecture,
         hyperparameters=hyperparameters,
-        program=program,
+        program=add_low_ranks(program, ranks),
         num_parameters=sum(prod(tensor.shape) for tensor in file.tensors.values()),
         size_bytes=sum(tensor.size_bytes for tensor in file.tensors.values()),
         formats=_formats(file),
         context_length=hyperparameters.context_length,
-        notes=tuple(_notes(file.metadata, hyperparameters)),
+        notes=(*_notes(file.metadata, hyperparameters), *(note for overlay in file.overlays for note in overlay.notes)),
     )
 
 

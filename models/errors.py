@@ -57,6 +57,10 @@ class TensorError(ModelError):
     """A tensor is missing, has an unexpected shape or format, or does not lie inside the file."""
 
 
+class AdapterError(ModelError):
+    """A LoRA adapter can't be applied, or not to this model."""
+
+
 class VocabularyError(ModelError):
     """The vocabulary in the file is incomplete, inconsistent or of a kind that is not supported."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -15,6 +16,7 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 
 from models.errors import FileError, TensorError, quoted
+from models.formats import FORMATS
 from models.fused_tensors import split_fused
 from models.gguf_parser import Header, TensorInfo, parse_header
 from models.gguf_split import check_part, check_total, part_count, part_paths
@@ -25,7 +27,8 @@ __all__ = ["MetadataValue", "ModelFile", "TensorInfo", "open_model_file"]
 
 _NOT_MODELS = MappingProxyType(
     {
-        "adapter": "a LoRA adapter, which only changes another model: name the model it was made for",
+        "adapter": "a LoRA adapter, which only changes another model: name the model it was made for, and the adapter "
+        "with --lora",
         "mmproj": "the image or audio half of a model: name the text model beside it",
         "imatrix": "an importance matrix, a by-product of quantizing: name the model itself",
     }
@@ -71,12 +74,24 @@ class _Part:
             raise
 
 
+@dataclass(frozen=True, kw_only=True)
+class Overlay:
+    """Matrices that a file does not hold but is used with, float16 or float32 [rows, columns], by name.
+
+    notes: sentences for the person who loads the file with them.
+    """
+
+    matrices: Mapping[str, np.ndarray]
+    fingerprint: str
+    notes: tuple[str, ...]
+
+
 class ModelFile:
     """An open model.  Use it as a context manager, or close it.
 
     path: what was opened.  metadata: of the (first) file; read what you need before closing.  tensors: by name, in file
-    order, fused ones as their parts.  Views from `raw` stay valid after `close`, and keep the map alive until they are
-    gone.
+    order, fused ones as their parts; own_tensors: without the overlays'.  Views from `raw` stay valid after `close`,
+    and keep the map alive until they are gone.
     """
 
     def __init__(self, path: Path, parts: Sequence[_Part]) -> None:
@@ -86,6 +101,8 @@ class ModelFile:
         self._label = parts[0].file.label
         self.metadata: Metadata = parts[0].header.metadata
         self._owners: dict[str, MappedFile] = {}
+        self._laid_over: dict[str, np.ndarray] = {}
+        self.overlays: tuple[Overlay, ...] = ()
         tensors: dict[str, TensorInfo] = {}
         for part in parts:
             names = {tensor.name: tensor for tensor in part.header.tensors}
@@ -98,6 +115,7 @@ class ModelFile:
                 tensors[tensor.name] = tensor
                 self._owners[tensor.name] = part.file
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)
+        self.own_tensors = self.tensors
         if len(parts) > 1:
             check_total(self.metadata, sum(len(part.header.tensors) for part in parts), self._label)
         self._check_is_model()
@@ -131,17 +149,34 @@ class ModelFile:
             for sample_idx in range(_SAMPLES):
                 start = min(data, size) + max(size - data - _SAMPLE_BYTES, 0) * sample_idx // (_SAMPLES - 1)
                 digest.update(part.file.bytes_at(start, min(_SAMPLE_BYTES, size - start)).data)
+        digest.update("".join(overlay.fingerprint for overlay in self.overlays).encode())
         return digest.hexdigest()
+
+    def lay_over(self, overlay: Overlay) -> None:
+        """Adds its matrices as further tensors; its fingerprint becomes a part of this one's."""
+        added = dict(self.tensors)
+        for name, matrix in overlay.matrices.items():
+            assert name not in added and matrix.dtype in (np.float16, np.float32)
+            block_format = FORMATS["F16" if matrix.dtype == np.float16 else "F32"]
+            added[name] = TensorInfo(
+                name=name, format=block_format, shape=matrix.shape, offset_bytes=0, size_bytes=matrix.nbytes
+            )
+            self._laid_over[name] = np.ascontiguousarray(matrix).view(np.uint8)
+        self.tensors = MappingProxyType(added)
+        self.overlays += (overlay,)
+        self.__dict__.pop("fingerprint", None)
 
     def raw(self, name: str) -> np.ndarray:
         """The tensor's bytes: a read-only uint8 view [rows, row_bytes].  TensorError: no tensor of that name."""
+        if name in self._laid_over:
+            return self._laid_over[name]
         tensor, owner = self._find(name)
         return owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
 
     def floats(self, name: str) -> np.ndarray:
         """A copy of an F32, F16 or BF16 tensor as float32, in its shape.  TensorError for other formats."""
-        tensor, _ = self._find(name)
         raw = self.raw(name).reshape(-1)
+        tensor = self.tensors[name]
         match tensor.format.name:
             case "F32":
                 values = raw.view("<f4").astype(np.float32)
@@ -155,6 +190,8 @@ class ModelFile:
 
     def release(self, name: str) -> None:
         """Gives the tensor's mapped pages back to the system."""
+        if name in self._laid_over:
+            return
         tensor, owner = self._find(name)
         owner.release(tensor.offset_bytes, tensor.size_bytes)
 

@@ -92,12 +92,14 @@ class Project:
     """Products that share their input, done in one pass; with `add`, each is added to what its out holds.
 
     scale: each product, with its bias, is multiplied by it before it is stored or added.
+    is_coarse: devices may round this input more than others', as that of a GatedProject which is not sensitive.
     """
 
     x: Buffer
     parts: tuple[Part, ...]
     add: bool = False
     scale: float | None = None
+    is_coarse: bool = False
     layer_idx: int | None = None
 
 
@@ -115,6 +117,16 @@ class GatedProject:
     out: Buffer
     activation: Activation
     sensitive: bool = False
+    layer_idx: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """gate = activation(gate) * up, in place: a GatedProject's end, where something else is added to its products."""
+
+    gate: Buffer
+    up: Buffer
+    activation: Activation
     layer_idx: int | None = None
 
 
@@ -176,7 +188,7 @@ class SoftCap:
     layer_idx: int | None = None
 
 
-Operation = Embed | Normalize | Project | GatedProject | RotateAndStore | Attend | SelectOutputs | SoftCap
+Operation = Embed | Normalize | Project | GatedProject | Gate | RotateAndStore | Attend | SelectOutputs | SoftCap
 
 
 @dataclass(frozen=True, kw_only=True)

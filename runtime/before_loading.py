@@ -5,10 +5,12 @@ Owns the search for that number.  Does not know what it is wanted for; reads the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from models.gguf_file import ModelFile, open_model_file
+from models.gguf_file import ModelFile
+from runtime.adapters import AdapterChoice, open_adapted
 from runtime.errors import CapacityError
 from runtime.machine import Machine, read_machine
 from runtime.options import EngineOptions
@@ -18,9 +20,9 @@ MOST_PARALLEL = 16
 """More at once make hardly more tokens a second on a processor, and let each wait longer."""
 
 
-def fingerprint_of(path: Path | str) -> str:
-    """As EngineDescription.fingerprint will be.  Raises ModelError for the file's faults."""
-    with open_model_file(path) as file:
+def fingerprint_of(path: Path | str, adapters: Sequence[AdapterChoice] = ()) -> str:
+    """As EngineDescription.fingerprint will be.  Raises ModelError for the files' faults."""
+    with open_adapted(path, adapters) as file:
         return file.fingerprint
 
 
@@ -30,7 +32,7 @@ def fitting_sequences(path: Path | str, options: EngineOptions, *, most: int, ma
     Raises CapacityError when not even one fits, ModelError for the file's faults.
     """
     machine = machine or read_machine()
-    with open_model_file(path) as file:
+    with open_adapted(path, options.adapters) as file:
         context_size = place(
             file, replace(options, max_sequences=1), machine, cards=usable_cards(options)
         ).bill.context_size

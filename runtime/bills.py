@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from models.gguf_file import ModelFile, open_model_file
+from models.gguf_file import ModelFile
+from runtime.adapters import open_adapted
 from runtime.devices.binding import PAGE_SIZE
 from runtime.errors import CapacityError
 from runtime.machine import Machine, read_machine
@@ -92,7 +93,7 @@ def estimate(size_bytes: int, *, machine: Machine | None = None) -> Estimate:
 
 
 def _files(stack: ExitStack, path: Path | str, options: EngineOptions) -> tuple[ModelFile, DraftPrice | None]:
-    file = stack.enter_context(open_model_file(path))
+    file = stack.enter_context(open_adapted(path, options.adapters))
     speculation = options.speculation
     if not speculation.uses_draft_model or speculation.draft_model is None:
         return file, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.gguf_file import open_model_file
+from runtime.adapters import open_adapted
 from runtime.devices import cpu_limits
 from runtime.devices.costs import StepCosts, run_cost
 from runtime.machine import choose_threads, read_machine
@@ -33,7 +33,7 @@ class PassReads:
 
 def pass_reads(path: Path | str, options: EngineOptions) -> PassReads:
     """For a model that is loaded with these options.  Raises CapacityError, ModelError, DeviceError."""
-    with open_model_file(path) as file:
+    with open_adapted(path, options.adapters) as file:
         placement = place(file, options, read_machine())
         return PassReads(costs=cpu_limits.count_costs(placement.model.program, file, placement.device_options))
 

@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from models.chat_template import ChatTemplate, load_chat_template
-from models.gguf_file import ModelFile, open_model_file
+from models.gguf_file import ModelFile
 from models.vocabulary import Vocabulary, load_vocabulary
+from runtime.adapters import open_adapted
 from runtime.answer import Answer
 from runtime.constraints import ConstraintCompiler
 from runtime.devices import parts
@@ -120,7 +121,7 @@ class Engine:
         speculation = options.speculation
         speculation.require_model()
         with ExitStack() as stack:
-            file = stack.enter_context(open_model_file(path))
+            file = stack.enter_context(open_adapted(path, options.adapters))
             background = stack.enter_context(ThreadPoolExecutor(max_workers=1))
             words = background.submit(_load_words, file)  # while the device packs weights, without the GIL
             draft_file: DraftFile | None = None

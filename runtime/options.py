@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from runtime.adapters import AdapterChoice
 from runtime.constraints import OutputConstraint
 from runtime.devices.binding import Activations, CacheType
 from runtime.errors import OptionError
@@ -54,6 +55,7 @@ class EngineOptions:
     device: "cpu" uses no GPU, "gpu" refuses to go without, "auto" takes one if there is one.  gpu_layers: so many of
     the last layers, and the head, on the GPU; "auto": as many as fit; numbers beyond the model's mean all.
     vram_margin_bytes: of the GPU's memory, what stays free for others.
+    adapters: LoRA adapters that change the model (not the one that guesses), all at once.
     """
 
     context_size: int | None = None
@@ -70,6 +72,7 @@ class EngineOptions:
     device: DeviceChoice = "auto"
     gpu_layers: int | Literal["auto", "all"] = "auto"
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
+    adapters: tuple[AdapterChoice, ...] = ()
 
     def __post_init__(self) -> None:
         if self.context_size is not None:

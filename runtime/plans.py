@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.gguf_file import open_model_file
+from runtime.adapters import open_adapted
 from runtime.cards import Card, Cards, read_cards
 from runtime.devices.costs import StepCosts
 from runtime.devices.pricing import costs_cpu, costs_gpu
@@ -74,7 +74,7 @@ def plan_model(
     if cards is None:
         cards = Cards() if options.device == "cpu" else read_cards()
     with ExitStack() as stack:
-        file = stack.enter_context(open_model_file(path))
+        file = stack.enter_context(open_adapted(path, options.adapters))
         speculation, draft = options.speculation, None
         if speculation.uses_draft_model and speculation.draft_model is not None:
             draft = stack.enter_context(DraftFile(speculation.draft_model))

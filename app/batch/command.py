@@ -110,7 +110,7 @@ def _plan(request: BatchRequest, path: Path, rows: Sequence[Row | BadRow], file:
 
     format = format_for(request.format, request.out)
     known = _NOTHING if file is None else file.known
-    fingerprint = fingerprint_of(path)
+    fingerprint = fingerprint_of(path, engine_options(request.defaults.preferences).adapters)
     _check_known(rows, known, fingerprint)
     after = rows[known.num_records :] if format.is_positional else rows
     return Plan(

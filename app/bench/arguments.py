@@ -107,6 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_list(group, words, "-ctk", "--cache-type-k", "TYPE,...", "how keys are kept: f16, q8_0, q4_0")
     _add_list(group, words, "-ctv", "--cache-type-v", "TYPE,...", "how values are kept: f16, q8_0, q4_0")
     _add_list(group, words, None, "--activations", "HOW,...", "rounding: fast, balanced (default), exact")
+    group.add_argument(
+        "--lora", "--lora-scaled", action="append", metavar="FILE[:SCALE]", help="a LoRA adapter for the models"
+    )
     group.add_argument("--isa", metavar="LEVEL", help="instruction set: auto (default), avx512, avx2, portable")
     group.add_argument("--device", metavar="DEVICE", help="cpu, gpu (or nothing at all), auto: a GPU if there is one")
     _add_list(group, words, "-ngl", "--gpu-layers", "N,...", "last layers on the GPU: a number, all, auto")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from app.adapters import adapter_choices, adapter_text
 from app.bench.arguments import BenchRequest
 from app.bench.chart_drawing import draw_chart
 from app.bench.charts import panels
@@ -85,6 +86,7 @@ def _plan(request: BenchRequest) -> BenchPlan:
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "device": preferences.device,
         "isa": preferences.isa,
+        "adapters": adapter_choices(preferences.lora) if preferences.lora else None,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
     if request.draft is not None:
@@ -106,6 +108,7 @@ def _resolve(request: BenchRequest, name: str | None, console: Console) -> Path:
 
 def _environment(plan: BenchPlan, paths: list[Path], machine: Machine) -> Environment:
     options = {name: value for name, value in asdict(plan).items() if name != "kernel_folder"}
+    options["adapters"] = [adapter_text(choice) for choice in plan.adapters]
     versions = package_versions()
     return Environment(
         tandem=tandem_version(),

@@ -34,8 +34,8 @@ def probability_text(probability: float | None) -> str:
 
 
 def model_text(setting: Setting) -> str:
-    """The file without its ending."""
-    return PurePath(setting.model_file).stem
+    """The file without its ending, and the adapters that change it."""
+    return " + ".join([PurePath(setting.model_file).stem, *setting.adapters])
 
 
 def cache_text(setting: Setting) -> str:

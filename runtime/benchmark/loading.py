@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.gguf_file import open_model_file
 from models.vocabulary import Vocabulary, load_vocabulary
+from runtime.adapters import open_adapted
 from runtime.devices import cpu_limits, parts
 from runtime.devices.binding import Binding
 from runtime.devices.costs import StepCosts
@@ -40,7 +40,7 @@ Load = Callable[[Path, EngineOptions, LoadProgress], LoadedModel]
 
 def load_model(path: Path, options: EngineOptions, progress: LoadProgress) -> LoadedModel:
     """As Engine.load does, without the engine.  The caller closes the binding.  Raises as Engine.load."""
-    with open_model_file(path) as file:
+    with open_adapted(path, options.adapters) as file:
         placement = place(file, options, read_machine(), cards=usable_cards(options))
         device_options, program = placement.device_options, placement.model.program
         costs = cpu_limits.count_costs(program, file, device_options)

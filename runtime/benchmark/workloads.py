@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
+from runtime.adapters import AdapterChoice
 from runtime.benchmark.prompt_sets import PromptSet
 from runtime.devices.binding import Activations, CacheType
 from runtime.options import (
@@ -109,7 +110,8 @@ class BenchPlan:
 
     prompts, outputs: tokens of prefill and decode tests, 0: none.  threads: None stands for the default.  verify:
     tokens a pass; parallel: sequences.  has_generate: whether a test through the engine is made, with the first prompt
-    and output.  guessing: what guesses are measured with, if they are.
+    and output.  guessing: what guesses are measured with, if they are.  adapters: LoRA adapters of every
+    load.
     """
 
     prompts: tuple[int, ...] = (512,)
@@ -130,6 +132,7 @@ class BenchPlan:
     has_generate: bool = True
     guessing: GuessingPlan | None = None
     kernel_folder: Path = DEFAULT_KERNEL_FOLDER
+    adapters: tuple[AdapterChoice, ...] = ()
 
     def __post_init__(self) -> None:
         named = {"--n-prompt": self.prompts, "--n-gen": self.outputs, "--n-depth": self.depths}
@@ -201,6 +204,7 @@ class BenchPlan:
                 gpu_layers=gpu_layers,
                 vram_margin_bytes=self.vram_margin_bytes,
                 kernel_folder=self.kernel_folder,
+                adapters=self.adapters,
                 max_sequences=most_sequences,
                 max_outputs=most_outputs,
             )

@@ -95,10 +95,12 @@ class RecoveringBinding:
 
 def rebinding_on_cpu(file: ModelFile, program: Program, own: DeviceOptions) -> Rebind:
     """What binds the whole program on the CPU, from the file as it lies on the disk then."""
-    path, fingerprint = file.paths[0], file.fingerprint
+    path, fingerprint, overlays = file.paths[0], file.fingerprint, file.overlays
 
     def rebind(progress: Progress) -> Binding:
         with open_model_file(path) as again:
+            for overlay in overlays:
+                again.lay_over(overlay)
             if again.fingerprint != fingerprint:
                 raise DeviceError(f"{path.name} is another file than the one that was loaded: load the model again.")
             needed, available = cpu.price(program, again, own).total_bytes, read_machine().memory_available_bytes

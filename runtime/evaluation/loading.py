@@ -13,13 +13,14 @@ from models.chat_template import ChatTemplate, load_chat_template
 from models.description import load_description
 from models.gguf_file import open_model_file
 from models.vocabulary import Vocabulary, load_vocabulary
-from runtime.devices import cpu
+from runtime.adapters import open_adapted
+from runtime.devices import parts
 from runtime.devices.binding import Binding
 from runtime.engine import EngineDescription, describe_loaded
 from runtime.errors import EngineError
 from runtime.machine import read_machine
 from runtime.options import EngineOptions
-from runtime.placement import place
+from runtime.placement import place, usable_cards
 from runtime.speculation.vocabularies import difference
 
 LoadProgress = Callable[[str, int, int], None]
@@ -65,9 +66,10 @@ def read_words(path: Path) -> Words:
 
 def load_model(path: Path, options: EngineOptions, progress: LoadProgress) -> Loaded:
     """As Engine.load does, without the engine; raises the same."""
-    with open_model_file(path) as file:
-        placement = place(file, options, read_machine())
-        binding = cpu.bind(placement.model.program, file, placement.device_options, progress)
+    with open_adapted(path, options.adapters) as file:
+        placement = place(file, options, read_machine(), cards=usable_cards(options))
+        card = placement.card.bus_id if placement.card else None
+        binding = parts.bind(placement.split, file, placement.device_options, progress, card=card)
         return Loaded(
             binding=binding,
             description=describe_loaded(file, placement),

@@ -67,9 +67,12 @@ class EvaluationPlan:
             for activations, k, v in product(self.activations, self.cache_types_k, self.cache_types_v)
         )
 
-    def exact_load(self) -> EngineOptions:
-        """How the reference is loaded: nothing is rounded that need not be."""
-        return replace(self.load, activations="exact", cache_type_k="f16", cache_type_v="f16")
+    def exact_load(self, *, is_other: bool) -> EngineOptions:
+        """How the reference is loaded: nothing is rounded that need not be.  is_other: it was named, so that the
+        model's adapters are none of its.
+        """
+        adapters = () if is_other else self.load.adapters
+        return replace(self.load, activations="exact", cache_type_k="f16", cache_type_v="f16", adapters=adapters)
 
     def sizes(self, trained_context_size: int) -> tuple[int, int]:
         """(window, stride) in tokens for a model.  Raises OptionError for a stride longer than the window."""

@@ -17,7 +17,10 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Which file, and how it was loaded.  context_size: positions for which the KV cache has room."""
+    """Which file, and how it was loaded.
+
+    adapters: names and scales.  context_size: positions for which the KV cache has room.
+    """
 
     model: str
     model_file: str
@@ -27,6 +30,7 @@ class Setting:
     cache_type_k: str
     cache_type_v: str
     activations: str
+    adapters: tuple[str, ...] = ()
     threads: int
     context_size: int
 

@@ -124,7 +124,7 @@ class EvaluationSession:
         with ExitStack() as stack:
             reference: Loaded | None = None
             if is_compared:
-                options = plan.sized(plan.exact_load(), self._window)
+                options = plan.sized(plan.exact_load(is_other=reference_path is not None), self._window)
                 reference = self._open(reference_path or path, options)
                 stack.callback(reference.binding.close)
                 self._reference = _setting(reference, options)
@@ -290,6 +290,7 @@ def _setting(loaded: Loaded, options: EngineOptions) -> Setting:
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         activations=options.activations,
+        adapters=tuple(f"{choice.path.name}:{choice.scale:g}" for choice in options.adapters),
         threads=description.threads,
         context_size=description.context_size,
     )

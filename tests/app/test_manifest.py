@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adapters import low_rank_pairs, write_adapter
 from tiny_models import write_tiny_model
 
 import app.cli
 from app.output import Console
+from models.gguf_file import open_model_file
 
 Tandem = Callable[..., tuple[int, str, str]]
 
@@ -62,6 +64,24 @@ def test_a_run_made_again_gives_the_same_ids(
     status, again, told = tandem("--replay", path)
     assert (status, again) == (0, text)
     assert f"The same {len(manifest['ids'])} ids.\n" in told and "note:" not in told
+
+
+def test_a_run_with_an_adapter_is_made_again_with_it(tandem: Tandem, folder: Path, tmp_path: Path) -> None:
+    with open_model_file(folder / "tiny.gguf") as file:
+        pairs = low_rank_pairs(file, ["blk.0.attn_q.weight", "blk.1.ffn_up.weight"], rank=4, seed=2, size=3.0)
+    adapter, path = write_adapter(tmp_path / "a.gguf", "llama", pairs), tmp_path / "run.json"
+    arguments = ("-m", folder / "tiny.gguf", "-t", 1, "-p", "the fox", "-n", 20, "--temp", 0)
+    plain = tandem(*arguments)[1]
+    status, text, told = tandem(*arguments, "--lora", f"{adapter}:0.5", "--manifest", path)
+    assert status == 0 and text != plain and "The adapter a.gguf changes 2 matrices (rank 4, scale 0.5)." in told
+    assert json.loads(path.read_text("utf-8"))["engine"]["adapters"] == [f"{adapter}:0.5"]
+    status, again, told = tandem("--replay", path)
+    assert (status, again) == (0, text) and "was" not in told
+    write_adapter(adapter, "llama", {name: (a, -b) for name, (a, b) in pairs.items()})
+    status, _, told = tandem("--replay", path)
+    assert status == 1 and "model fingerprint was" in told
+    status, _, told = tandem(*arguments, "--lora", tmp_path / "missing.gguf")
+    assert status == 1 and "missing.gguf" in told and told.count("\n") == 1
 
 
 def test_what_differs_is_said(tandem: Tandem, folder: Path, tmp_path: Path) -> None:

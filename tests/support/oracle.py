@@ -20,6 +20,7 @@ from models.program import (
     Activation,
     Attend,
     Embed,
+    Gate,
     GatedProject,
     Normalize,
     Operation,
@@ -245,6 +246,9 @@ class Oracle:
                 x = buffers[operation.x.name]
                 gate = activate(x @ typed(operation.gate).T, operation.activation)
                 buffers[operation.out.name] = gate * (x @ typed(operation.up).T)
+            case Gate():
+                gated = activate(buffers[operation.gate.name], operation.activation)
+                buffers[operation.gate.name] = gated * buffers[operation.up.name]
             case RotateAndStore():
                 self._rotate_and_store(operation, buffers, tokens, typed)
             case Attend():
