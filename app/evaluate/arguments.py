@@ -34,7 +34,18 @@ EPILOG = (
     "itself. KL divergence is the mean over the same tokens of the sum of p (ln p - ln q), p the reference's "
     "distribution, in nats. Ctrl-C gives what was measured so far."
 )
-_LOADED = ("model", "ctx_size", "threads", "batch_size", "isa", "lora", "offline")
+_LOADED = (
+    "model",
+    "ctx_size",
+    "threads",
+    "batch_size",
+    "isa",
+    "lora",
+    "device",
+    "gpu_layers",
+    "vram_margin",
+    "offline",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
