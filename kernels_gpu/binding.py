@@ -18,9 +18,9 @@ from kernels_gpu.arena import Arena
 from kernels_gpu.candidates import CandidateFinder, CandidateRoom, Candidates
 from kernels_gpu.device import Device, Event, Graph, Kernel, Region
 from kernels_gpu.layout import PLANE_ALIGNMENT
-from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes
+from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes, spans_for
 from kernels_gpu.precision import Precision
-from kernels_gpu.steps import SOURCES, BatchShape, Launch, Module, Places, StepMaker, spans_for
+from kernels_gpu.steps import SOURCES, BatchShape, Launch, Module, Places, StepMaker
 from kernels_gpu.upload import Uploader
 from models.program import Rope
 from models.segments import Segment
@@ -124,7 +124,8 @@ class GpuModel:
         self._steps = StepMaker(self.segment, file.tensors, plan, self.limits, options.activations)
         self._kernels = self._load(self._steps.modules(), progress)
         self._page_bytes = {
-            idx: page_bytes(layer.num_kv_heads, layer.head_dim) for idx, layer in self.segment.layers.items()
+            idx: page_bytes(layer.num_kv_heads, layer.head_dim, self.limits.cache_types)
+            for idx, layer in self.segment.layers.items()
         }
         self._steps.places = self._places = Places(
             matrices=uploader.matrices,

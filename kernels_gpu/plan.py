@@ -39,6 +39,11 @@ MAX_ATTENTION_TOKENS = 64
 PARTIAL_BYTES = 32 << 20  # of partial results, where they need not be more
 
 
+CacheTypes = tuple[str, str]
+CACHE_KINDS = {"f16": 0, "q8_0": 1}  # as kv_pages.cuh calls them
+SCALE_BLOCK = 32  # elements of q8_0 that share a scale
+
+
 class UnsupportedError(ValueError):
     """A program or weight that these kernels cannot run."""
 
@@ -62,13 +67,14 @@ class TensorLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuLimits:
-    """How much a binding is made for; pages hold 64 positions."""
+    """How much a binding is made for; pages hold 64 positions.  cache_types: of K and of V."""
 
     max_batch_tokens: int
     max_outputs: int
     max_sequences: int
     context_size: int
     num_pages: int
+    cache_types: CacheTypes = ("f16", "f16")
 
     @property
     def table_row(self) -> int:
@@ -176,6 +182,17 @@ def attention_tokens(segment: Segment, limits: GpuLimits) -> int:
     return max(STEP_TOKENS, min(fitting, MAX_ATTENTION_TOKENS, limits.max_batch_tokens))
 
 
+def attention_defines(cache_types: CacheTypes) -> tuple[str, ...]:
+    """The lines of layout.h for the kernels that touch K and V."""
+    return tuple(f"{name}_KIND {CACHE_KINDS[kind]}" for name, kind in zip("KV", cache_types, strict=True))
+
+
+def spans_for(last_position: int, limits: GpuLimits) -> int:
+    """Spans that a launch covers: a power of two, so that a graph holds for many positions."""
+    needed = last_position // SPAN + 1
+    return min(1 << (needed - 1).bit_length(), limits.max_spans)
+
+
 def up_buffer(operation: GatedProject) -> Buffer:
     """Where `up` goes when gate and up are not done in one pass."""
     return Buffer(name=f"{operation.out.name}.up", width=operation.out.width)
@@ -197,7 +214,7 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
             raise UnsupportedError(
                 "the model multiplies hidden states without a norm, which the GPU kernels can't do: load it on the CPU"
             )
-        _add_operation(plan, operation, tensors, precision, wanted)
+        _add_operation(plan, operation, tensors, precision, wanted, limits.cache_types)
         buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
         if isinstance(operation, GatedProject):
             buffers[up_buffer(operation).name] = up_buffer(operation)
@@ -215,6 +232,7 @@ def _add_operation(
     tensors: Mapping[str, TensorLike],
     precision: Precision,
     wanted: dict[str, set[int]],
+    cache_types: CacheTypes,
 ) -> None:
     def product(name: str, x: Buffer, terms: int) -> None:
         matrix = _add_matrix(plan, tensors, name)
@@ -237,7 +255,7 @@ def _add_operation(
             for name in (gate, up):
                 product(name, x, terms_for(precision, is_coarse=not operation.sensitive))
         case RotateAndStore(cache=cache, rope=rope):
-            _check_head(cache.head_dim, operation.layer_idx)
+            _check_head(cache.head_dim, operation.layer_idx, cache_types)
             for name in (operation.q_norm, operation.k_norm):
                 if name is not None:
                     _add_vector(plan, tensors, name)
@@ -247,7 +265,16 @@ def _add_operation(
             pass
 
 
-def _check_head(head_dim: int, layer_idx: int) -> None:
+def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
+    for name in cache_types:
+        if name not in CACHE_KINDS:
+            kinds = " or ".join(CACHE_KINDS)
+            raise UnsupportedError(f"the GPU kernels keep keys and values as {kinds}, not as {name}: see -ctk and -ctv")
+        if name == "q8_0" and head_dim % SCALE_BLOCK:
+            raise UnsupportedError(
+                f"layer {layer_idx} has heads of {head_dim} values, which do not fill blocks of {SCALE_BLOCK}: "
+                "keep keys and values as f16 (-ctk f16 -ctv f16)"
+            )
     if head_dim % 8 or head_dim > MAX_HEAD_DIM:
         raise UnsupportedError(
             f"layer {layer_idx} has heads of {head_dim} values; "
@@ -289,17 +316,18 @@ def _output_buffers(operations: tuple[Operation, ...]) -> set[str]:
     return found
 
 
-def page_bytes(num_kv_heads: int, head_dim: int) -> int:
-    """Bytes of one page of one layer: K and V as float16."""
-    return num_kv_heads * 2 * PAGE_SIZE * head_dim * 2
+def page_bytes(num_kv_heads: int, head_dim: int, cache_types: CacheTypes) -> int:
+    """Bytes of one page of one layer, as kv_pages.cuh lays it out."""
+    sizes = {"f16": 2 * head_dim, "q8_0": head_dim + 2 * (head_dim // SCALE_BLOCK)}
+    return num_kv_heads * PAGE_SIZE * sum(sizes[name] for name in cache_types)
 
 
 def make_bill(plan: Plan, segment: Segment, limits: GpuLimits) -> GpuBill:
     """What a binding allocates, to the byte."""
-    layers = segment.layers.values()
+    pages = [page_bytes(kv.num_kv_heads, kv.head_dim, limits.cache_types) for kv in segment.layers.values()]
     return GpuBill(
         weights_bytes=sum(matrix.layout.size_bytes for matrix in plan.matrices.values())
         + sum(aligned(4 * count) for count in plan.vectors.values()),
-        kv_bytes=sum(aligned(limits.num_pages * page_bytes(kv.num_kv_heads, kv.head_dim)) for kv in layers),
+        kv_bytes=sum(aligned(limits.num_pages * size) for size in pages),
         workspace_bytes=sum(map(aligned, plan.pieces(segment, limits).values())),
     )

@@ -14,13 +14,13 @@ import numpy as np
 from kernels_gpu.device import Region, Shape
 from kernels_gpu.layout import defines_for, plain_row_bytes
 from kernels_gpu.plan import (
-    SPAN,
     STEP_TOKENS,
     Area,
     GpuLimits,
     Matrix,
     Plan,
     TensorLike,
+    attention_defines,
     attention_tokens,
     shares_format,
     up_buffer,
@@ -56,6 +56,8 @@ PREFILL = ("product_prefill",)
 PLAIN = (*(f"product_{count}" for count in BUCKETS), "embed")
 ROWS = ("normalize", "quantize", "select_rows", "combine_gate")
 ATTENTION = ("rotate_and_store", "attend", "combine")
+PROMPT_ATTENTION = ("attend_prompt",)
+PROMPT_ROWS = 32  # tokens times heads of a block of attend_prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,6 @@ class Places:
 
 
 ROWS_MODULE = Module(source="rows.cu", defines=(), kernels=ROWS)
-ATTENTION_MODULE = Module(source="attention.cu", defines=(), kernels=ATTENTION)
 Argument = Region | int | float | None
 
 
@@ -149,6 +150,9 @@ class StepMaker:
         precision: Precision,
     ) -> None:
         self.segment, self.tensors, self.plan, self.limits = segment, tensors, plan, limits
+        defines = attention_defines(limits.cache_types)
+        self._attention = Module(source="attention.cu", defines=defines, kernels=ATTENTION)
+        self._prompt_attention = Module(source="attention_prompt.cu", defines=defines, kernels=PROMPT_ATTENTION)
         self.precision: Precision = precision
         self.places = Places(matrices={}, vectors={}, caches={}, workspace={})
 
@@ -167,7 +171,7 @@ class StepMaker:
                     for name in (gate, up):
                         wanted[self._module(self.plan.matrices[name], self._gate_terms(operation))] = None
                 case RotateAndStore():
-                    wanted[ATTENTION_MODULE] = None
+                    wanted[self._attention] = wanted[self._prompt_attention] = None
                 case _:
                     pass
         quantized = [module for module in wanted if module.source == "product.cu"]
@@ -328,7 +332,7 @@ class StepMaker:
         heads = operation.num_heads + 2 * cache.num_kv_heads
         k, kv_stride = self._floats(operation.k)
         return _launch(
-            ATTENTION_MODULE, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,
+            self._attention, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,
             *self._floats(operation.q), k, self._floats(operation.v)[0], kv_stride, operation.num_heads,
             cache.num_kv_heads, cache.head_dim, self._vector(operation.q_norm), self._vector(operation.k_norm),
             float(operation.epsilon), *self._angles(operation.rope), self._batch("positions"), self._batch("slots"),
@@ -336,13 +340,17 @@ class StepMaker:
         )  # fmt: skip
 
     def _attend(self, operation: Attend, shape: BatchShape) -> Iterator[Launch]:
+        if shape.is_prefill:
+            yield self._attend_prompt(operation, shape)
+            yield from self._quantize(operation.out, shape)
+            return
         cache, max_spans = operation.cache, self.limits.max_spans
         partial = self.places.workspace["partial"]
         batches = -(-operation.num_heads // cache.num_kv_heads // HEADS_OF_BLOCK)
         for first, count in _tiles(shape.num_tokens, attention_tokens(self.segment, self.limits)):
             positions = self._batch("positions", first)
             yield _launch(
-                ATTENTION_MODULE, "attend", (shape.spans, cache.num_kv_heads * batches, count), ATTENTION_THREADS,
+                self._attention, "attend", (shape.spans, cache.num_kv_heads * batches, count), ATTENTION_THREADS,
                 self._row(operation.q, first), self._area(operation.q).stride,
                 self.places.caches[operation.layer_idx], positions, self._batch("slots", first),
                 self._batch("page_tables"), self.limits.table_row, operation.num_heads, cache.num_kv_heads,
@@ -350,11 +358,24 @@ class StepMaker:
                 shared_bytes=4 * (HEADS_OF_BLOCK * cache.head_dim + 8 * ATTENTION_THREADS),
             )  # fmt: skip
             yield _launch(
-                ATTENTION_MODULE, "combine", (operation.num_heads, count), ATTENTION_THREADS,
+                self._attention, "combine", (operation.num_heads, count), ATTENTION_THREADS,
                 partial, max_spans, positions, operation.num_heads, cache.head_dim, cache.window or 0,
                 self._row(operation.out, first), self._area(operation.out).stride,
             )  # fmt: skip
         yield from self._quantize(operation.out, shape)
+
+    def _attend_prompt(self, operation: Attend, shape: BatchShape) -> Launch:
+        cache = operation.cache
+        group = operation.num_heads // cache.num_kv_heads
+        tokens = PROMPT_ROWS // min(group, HEADS_OF_BLOCK)
+        grid = (-(-shape.num_tokens // tokens), cache.num_kv_heads * -(-group // HEADS_OF_BLOCK))
+        return _launch(
+            self._prompt_attention, "attend_prompt", grid, ATTENTION_THREADS,
+            *self._floats(operation.q), self.places.caches[operation.layer_idx], self._batch("positions"),
+            self._batch("slots"), self._batch("page_tables"), self.limits.table_row, shape.num_tokens,
+            operation.num_heads, cache.num_kv_heads, cache.head_dim, float(operation.scale), cache.window or 0,
+            *self._floats(operation.out),
+        )  # fmt: skip
 
     def _select(self, operation: SelectOutputs, shape: BatchShape) -> Launch:
         return _launch(
@@ -362,12 +383,6 @@ class StepMaker:
             *self._floats(operation.x), self._batch("outputs"), *self._floats(operation.out),
             self._area(operation.x).units,
         )  # fmt: skip
-
-
-def spans_for(last_position: int, limits: GpuLimits) -> int:
-    """Spans that a launch covers: a power of two, so that a graph holds for many positions."""
-    needed = last_position // SPAN + 1
-    return min(1 << (needed - 1).bit_length(), limits.max_spans)
 
 
 def _prefill_module(module: Module) -> Module:

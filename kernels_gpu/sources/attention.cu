@@ -1,8 +1,6 @@
 // Rotation of Q and K, the pages of K and V, and attention over them for a few tokens at a time.
 //
-// Layout    A layer's cache is [page][KV head][K block, V block], a page holds 64 positions, all float16.
-//               K block   [head_dim / 8][64 positions][8 elements]     threads of neighbouring positions read whole lines
-//               V block   [64 positions][head_dim]                     threads of neighbouring elements read whole lines
+// Layout    Pages: see kv_pages.cuh.
 //           A partial result is head_dim sums, and before them 4 floats: maximum, sum of exponentials, two of padding;
 //           they lie [token][head][span].
 // Mapping   attend: a block of 128 threads for a span of 128 positions, one token, up to 4 query heads of one KV head.
@@ -10,44 +8,19 @@
 //           combine: a block a token and head.  rotate: a warp a token and head (Q, K and V heads alike).
 // Order     Spans begin at multiples of 128 positions, whatever the batch; a span's sums run in a fixed order and spans
 //           are combined in order: a token's result does not depend on the tokens beside it.
-// Bytes     K and V once for every 4 query heads of a KV head: 4 * head_dim a position.  Partial results:
+// Bytes     K and V once for every 4 query heads of a KV head: 4 * head_dim a position (q8_0: 2.13).  Partial results:
 //           4 * (head_dim + 4) a head and span, written and read once.
-// Loads     16 bytes a thread throughout; head_dim / 8 of them for a position's K, as many for its V.
+// Loads     16 bytes a thread throughout (q8_0: 8, and 2 of a scale); head_dim / 8 of them for a position's K, as many
+//           for its V.
 // Measured  Not yet on a card.
-#include "portable.cuh"
+#include "kv_pages.cuh"
 
-#define PAGE 64
 #define SPAN 128
 #define THREADS 128
 #define WARPS 4
 #define HEADS 4
 #define HEADER 4
 #define MAX_HEAD_DIM 256
-
-__device__ __forceinline__ half_bits* page_of(half_bits* cache, const int* page_table, int position, int kv_head,
-                                              int num_kv_heads, int head_dim) {
-    const size_t head_size = (size_t)2 * PAGE * head_dim;
-    return cache + ((size_t)page_table[position / PAGE] * num_kv_heads + kv_head) * head_size;
-}
-
-__device__ __forceinline__ size_t k_place(int position, int element) {
-    return ((size_t)(element / 8) * PAGE + position % PAGE) * 8 + element % 8;
-}
-
-__device__ __forceinline__ size_t v_place(int position, int element, int head_dim) {
-    return (size_t)PAGE * head_dim + (size_t)(position % PAGE) * head_dim + element;
-}
-
-// Eight halves as floats.
-__device__ __forceinline__ void load_eight(const half_bits* from, float (&values)[8]) {
-    const uint4 stored = *(const uint4*)from;
-    const unsigned words[4] = {stored.x, stored.y, stored.z, stored.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        values[2 * i] = half_to_float((half_bits)(words[i] & 0xffff));
-        values[2 * i + 1] = half_to_float((half_bits)(words[i] >> 16));
-    }
-}
 
 // Element i of a rotated head; angles: cosine and sine of each pair.
 __device__ __forceinline__ float rotated(const float* x, int i, const float2* angles, int dimensions,
@@ -62,15 +35,6 @@ __device__ __forceinline__ float rotated(const float* x, int i, const float2* an
     return is_first ? fmaf(first, turn.x, -(second * turn.y)) : fmaf(first, turn.y, second * turn.x);
 }
 
-struct Visible { int first, last; };  // positions that a token sees
-
-__device__ __forceinline__ Visible visible_to(int position, int window) {
-    Visible range;
-    range.first = window && position - window + 1 > 0 ? position - window + 1 : 0;
-    range.last = position;
-    return range;
-}
-
 extern "C" {
 
 // Grid: (heads of Q, K and V / 4 warps, tokens).
@@ -78,7 +42,7 @@ __global__ void __launch_bounds__(THREADS) rotate_and_store(
     float* q, int q_stride, const float* k, const float* v, int kv_stride, int num_heads, int num_kv_heads,
     int head_dim, const float* q_norm, const float* k_norm, float epsilon, const float2* angles, int dimensions,
     int is_neighbours, const int* positions, const int* slots, const int* page_tables, int table_stride,
-    half_bits* cache) {
+    byte* cache) {
     __shared__ float shared[WARPS][MAX_HEAD_DIM];
     const int token = blockIdx.y, lane = lane_of_thread();
     const int head = blockIdx.x * WARPS + warp_of_thread();
@@ -101,18 +65,18 @@ __global__ void __launch_bounds__(THREADS) rotate_and_store(
     }
     __syncwarp();
     const float2* turns = angles && !is_v ? angles + (size_t)position * (dimensions / 2) : nullptr;
-    half_bits* page = nullptr;
+    byte* page = nullptr;
     if (!is_q) page = page_of(cache, page_tables + slots[token] * table_stride, position, kv_head, num_kv_heads, head_dim);
     for (int i = lane; i < head_dim; i += WARP) {
         const float value = rotated(x, i, turns, dimensions, is_neighbours);
         if (is_q) own[i] = value;
-        else page[is_v ? v_place(position, i, head_dim) : k_place(position, i)] = float_to_half(value);
+        else store_element(page, is_v, position, i, head_dim, value);
     }
 }
 
 // Grid: (spans, KV heads * ceil(heads of one / 4), tokens).  Dynamic shared memory: 4 * (4 * head_dim + 1024) bytes.
 __global__ void __launch_bounds__(THREADS) attend(
-    const float* q, int q_stride, half_bits* cache, const int* positions, const int* slots, const int* page_tables,
+    const float* q, int q_stride, byte* cache, const int* positions, const int* slots, const int* page_tables,
     int table_stride, int num_heads, int num_kv_heads, int head_dim, float scale, int window, float* partial,
     int max_spans) {
     extern __shared__ __align__(16) float dynamic[];
@@ -136,10 +100,10 @@ __global__ void __launch_bounds__(THREADS) attend(
     const bool is_seen = position >= seen.first && position <= seen.last;
     float scores[HEADS] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (is_seen) {
-        const half_bits* page = page_of(cache, page_table, position, kv_head, num_kv_heads, head_dim);
+        const byte* page = page_of(cache, page_table, position, kv_head, num_kv_heads, head_dim);
         for (int chunk = 0; chunk < chunks; chunk++) {
             float key[8];
-            load_eight(page + k_place(position, chunk * 8), key);
+            load_key(page, position, chunk, head_dim, key);
 #pragma unroll
             for (int head = 0; head < HEADS; head++) {
                 const float* query = queries + head * head_dim + chunk * 8;
@@ -182,9 +146,9 @@ __global__ void __launch_bounds__(THREADS) attend(
         for (int at = turn; at <= to; at += turns) {
             if (at < from) continue;
             const int of_value = span * SPAN + at;
-            const half_bits* page = page_of(cache, page_table, of_value, kv_head, num_kv_heads, head_dim);
+            const byte* page = page_of(cache, page_table, of_value, kv_head, num_kv_heads, head_dim);
             float value[8];
-            load_eight(page + v_place(of_value, chunk * 8, head_dim), value);
+            load_value(page, of_value, chunk, head_dim, value);
 #pragma unroll
             for (int head = 0; head < HEADS; head++) {
                 const float weight = weights[head][at];

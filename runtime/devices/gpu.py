@@ -111,7 +111,7 @@ def the_card(kernel_folder: Path, bus_id: str | None) -> Device:
 def price(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What bind() will reserve on the card, to the byte.  Raises DeviceError for what the card can't run."""
     with gpu_errors():
-        return _memory(bill_gpu(segment, file, _limits(options), _gpu_options(options)))
+        return _memory(bill_gpu(segment, file, gpu_limits(options), _gpu_options(options)))
 
 
 def bind(
@@ -132,7 +132,7 @@ def bind(
         model = bind_gpu(
             segment,
             file,
-            _limits(options),
+            gpu_limits(options),
             _gpu_options(options),
             device,
             lambda stage, done, total: progress(f"gpu-{stage}", done, total),
@@ -148,17 +148,16 @@ def bind(
     return GpuBinding(model, options.limits)
 
 
-def _limits(options: DeviceOptions) -> GpuLimits:
+def gpu_limits(options: DeviceOptions) -> GpuLimits:
+    """What a binding with these options is made for."""
     limits = options.limits
-    for flag, cache_type in (("-ctk", options.cache_type_k), ("-ctv", options.cache_type_v)):
-        if cache_type != "f16":
-            raise DeviceError(f"The GPU keeps K and V as f16, not as {cache_type}: choose {flag} f16, or -ngl 0.")
     return GpuLimits(
         max_batch_tokens=limits.max_batch_tokens,
         max_outputs=limits.max_outputs,
         max_sequences=limits.max_sequences,
         context_size=limits.context_size,
         num_pages=limits.num_pages,
+        cache_types=(options.cache_type_k, options.cache_type_v),
     )
 
 

@@ -6,7 +6,7 @@ free or what is chosen.  The GPU's kernels are only imported when a part for it 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from models.program import Embed, Program
@@ -84,17 +84,19 @@ def costs_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> Step
 
     Multiply-adds are left out: decode is far from the card's limit for them.
     """
-    from kernels_gpu.plan import GpuLimits, make_plan, page_bytes
+    from kernels_gpu.plan import make_plan, page_bytes
+    from runtime.devices.gpu import gpu_limits
 
     body = replace(
         segment, operations=tuple(operation for operation in segment.operations if not isinstance(operation, Embed))
     )
-    plan = make_plan(body, file.tensors, GpuLimits(**asdict(options.limits)), options.activations)
+    plan = make_plan(body, file.tensors, gpu_limits(options), options.activations)
     weight_bytes = sum(matrix.layout.size_bytes for matrix in plan.matrices.values())
     weight_bytes += 4 * sum(plan.vectors.values())
+    cache_types = (options.cache_type_k, options.cache_type_v)
     layers = [
         LayerCost(
-            position_bytes=page_bytes(layer.num_kv_heads, layer.head_dim) // PAGE_SIZE,
+            position_bytes=page_bytes(layer.num_kv_heads, layer.head_dim, cache_types) // PAGE_SIZE,
             multiply_adds_per_position=0,
             window=layer.window,
         )

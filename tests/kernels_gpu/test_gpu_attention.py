@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,11 @@ from gpu_bench import Array, Bench, bench
 from oracle import attend, normalize, rotate
 
 from kernels_gpu.device import Region
+from kernels_gpu.plan import attention_defines
 from models.program import Rope
 
 PAGE, SPAN = 64, 128
+HALVES = attention_defines(("f16", "f16"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +62,26 @@ def pages_of(case: Case, keys: list[Array], values: list[Array]) -> Array:
     return cache
 
 
-def attended(stand: Bench, case: Case, q: Array, cache: Region, first: int, count: int) -> Array:
-    """The kernels' answer for `count` of the case's tokens."""
+def attended_as_prompt(
+    stand: Bench, case: Case, q: Array, cache: Region, first: int, count: int, defines: tuple[str, ...] = HALVES
+) -> Array:
+    """The answer of the kernel for prompts."""
+    width, chosen, tables = case.num_heads * case.head_dim, slice(first, first + count), case.page_tables()
+    group = case.num_heads // case.num_kv_heads
+    out = stand.empty(count * width * 4)
+    stand.run(
+        "attention_prompt.cu", "attend_prompt", stand.put(q[chosen]), width, cache, stand.put(case.positions()[chosen]),
+        stand.put(case.slots()[chosen]), stand.put(tables), tables.shape[1], count, case.num_heads, case.num_kv_heads,
+        case.head_dim, case.head_dim**-0.5, case.window, out, width,
+        grid=(-(-count // (32 // min(group, 4))), case.num_kv_heads * -(-group // 4)), block=128, defines=defines,
+    )  # fmt: skip
+    return stand.get(out, (count, width))
+
+
+def attended(
+    stand: Bench, case: Case, q: Array, cache: Region, first: int, count: int, defines: tuple[str, ...] = HALVES
+) -> Array:
+    """The answer of the kernels for a few tokens."""
     max_spans = -(-max(case.lengths) // SPAN)
     width = case.num_heads * case.head_dim
     chosen = slice(first, first + count)
@@ -72,28 +93,31 @@ def attended(stand: Bench, case: Case, q: Array, cache: Region, first: int, coun
         "attention.cu", "attend", stand.put(q[chosen]), width, cache, positions, stand.put(case.slots()[chosen]),
         stand.put(tables), tables.shape[1], case.num_heads, case.num_kv_heads, case.head_dim, case.head_dim**-0.5,
         case.window, partial, max_spans, grid=(max_spans, case.num_kv_heads * batches, count), block=128,
-        shared_bytes=4 * (4 * case.head_dim + 1024),
+        shared_bytes=4 * (4 * case.head_dim + 1024), defines=defines,
     )  # fmt: skip
     out = stand.empty(count * width * 4)
     stand.run(
         "attention.cu", "combine", partial, max_spans, positions, case.num_heads, case.head_dim, case.window, out,
-        width, grid=(case.num_heads, count), block=128,
+        width, grid=(case.num_heads, count), block=128, defines=defines,
     )  # fmt: skip
     return stand.get(out, (count, width))
 
 
+Attention = Callable[..., Array]
 CASES = {
     "one position": Case(num_heads=2, num_kv_heads=1, head_dim=32, lengths=(1,), tokens=1),
     "spans and slots": Case(num_heads=6, num_kv_heads=2, head_dim=64, lengths=(300, 129), tokens=2),
     "many heads of one": Case(num_heads=5, num_kv_heads=1, head_dim=80, lengths=(140,), tokens=2),
     "a window": Case(num_heads=2, num_kv_heads=1, head_dim=256, lengths=(290,), tokens=2, window=70),
+    "more tokens than a tile": Case(num_heads=4, num_kv_heads=1, head_dim=32, lengths=(100, 70), tokens=11, window=40),
     "a wide window": Case(num_heads=3, num_kv_heads=3, head_dim=16, lengths=(200, 40), tokens=1, window=160),
 }
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", CASES)
-def test_attention_equals_the_oracle(name: str, order: Order) -> None:
+@pytest.mark.parametrize("attend_with", [attended, attended_as_prompt])
+def test_attention_equals_the_oracle(attend_with: Attention, name: str, order: Order) -> None:
     case = CASES[name]
     rng = np.random.default_rng(1)
     count = case.tokens * len(case.lengths)
@@ -103,7 +127,7 @@ def test_attention_equals_the_oracle(name: str, order: Order) -> None:
     values = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
     stand = bench(order)
     cache = stand.put(pages_of(case, keys, values))
-    found = attended(stand, case, q, cache, 0, count)
+    found = attend_with(stand, case, q, cache, 0, count)
     for slot in range(len(case.lengths)):
         own = case.slots() == slot
         expected = attend(
@@ -115,7 +139,7 @@ def test_attention_equals_the_oracle(name: str, order: Order) -> None:
             window=case.window or None,
         )
         np.testing.assert_allclose(found[own], expected.reshape(own.sum(), -1), rtol=2e-5, atol=2e-6)
-    single = np.concatenate([attended(stand, case, q, cache, token, 1) for token in range(count)])
+    single = np.concatenate([attend_with(stand, case, q, cache, token, 1) for token in range(count)])
     np.testing.assert_array_equal(single, found)
 
 
@@ -141,7 +165,7 @@ def test_rotation_and_pages_equal_the_oracle(pairing: str | None, order: Order) 
         "attention.cu", "rotate_and_store", q_region, q_width, stand.put(k), stand.put(v), kv_width, 3, 2, 48,
         *[stand.put(norm) if has_norm else None for norm in norms], 1e-6, stand.put(angles) if pairing else None,
         dimensions, int(pairing == "neighbours"), stand.put(case.positions()), stand.put(case.slots()),
-        stand.put(tables), tables.shape[1], cache, grid=(2, count), block=128,
+        stand.put(tables), tables.shape[1], cache, grid=(2, count), block=128, defines=HALVES,
     )  # fmt: skip
 
     def expected(x: Array, norm: Array) -> Array:
@@ -161,3 +185,48 @@ def test_rotation_and_pages_equal_the_oracle(pairing: str | None, order: Order) 
         np.testing.assert_array_equal(v_block.view(np.float16), v[token].astype(np.float16).reshape(2, 48))
 
     assert (stored != 0xFFFF).sum() == 4 * 2 * 2 * 48
+
+
+def stored_bytes(stand: Bench, case: Case, k: Array, v: Array, defines: tuple[str, ...]) -> Region:
+    """A cache that the kernel wrote, of all positions of a case's one sequence."""
+    count, width = k.shape
+    tables = case.page_tables()
+    positions = np.arange(count, dtype=np.int32)
+    q = np.zeros((count, case.num_heads * case.head_dim), np.float32)
+    cache = stand.empty((int(tables.max()) + 1) * case.num_kv_heads * PAGE * case.head_dim * 4)
+    heads = case.num_heads + 2 * case.num_kv_heads
+    stand.run(
+        "attention.cu", "rotate_and_store", stand.put(q), q.shape[1], stand.put(k), stand.put(v), width, case.num_heads,
+        case.num_kv_heads, case.head_dim, None, None, 0.0, None, 0, 0, stand.put(positions), stand.put(0 * positions),
+        stand.put(tables), tables.shape[1], cache, grid=(-(-heads // 4), count), block=128, defines=defines,
+    )  # fmt: skip
+    return cache
+
+
+def rounded(x: Array) -> Array:
+    """What q8_0 keeps of x [..., width]: float16 scales for 32 elements."""
+    units = x.reshape(*x.shape[:-1], -1, 32)
+    scales = np.abs(units).max(axis=-1, keepdims=True) / np.float32(127)
+    codes = np.rint(units / np.where(scales > 0, scales, np.float32(1)))
+    return (codes * scales.astype(np.float16)).reshape(x.shape).astype(np.float64)
+
+
+@pytest.mark.parametrize("types", [("q8_0", "q8_0"), ("q8_0", "f16"), ("f16", "q8_0")])
+@pytest.mark.parametrize("attend_with", [attended, attended_as_prompt])
+def test_attention_over_kept_bytes_equals_the_oracle(attend_with: Attention, types: tuple[str, str]) -> None:
+    case = Case(num_heads=4, num_kv_heads=2, head_dim=96, lengths=(150,), tokens=6)
+    rng = np.random.default_rng(4)
+    k, v = (rng.standard_normal((150, 2 * 96)).astype(np.float32) for _ in range(2))
+    k[3] = 0.0
+    q = rng.standard_normal((6, 4 * 96)).astype(np.float32)
+    stand, defines = bench("shuffled"), attention_defines(types)
+    found = attend_with(stand, case, q, stored_bytes(stand, case, k, v, defines), 0, 6, defines)
+    keys, values = (
+        rounded(x) if kind == "q8_0" else x.astype(np.float16).astype(np.float64)
+        for x, kind in zip((k, v), types, strict=True)
+    )
+    expected = attend(
+        q.astype(np.float64).reshape(6, 4, 96), keys.reshape(150, 2, 96), values.reshape(150, 2, 96), case.positions(),
+        scale=96**-0.5, window=None,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected.reshape(6, -1), rtol=2e-5, atol=2e-6)

@@ -18,10 +18,15 @@ from gpu_bench import SOURCES
 from kernels_gpu import cubin_cache, nvrtc
 from kernels_gpu.cubin_cache import Unit, compile_unit, cubin_path, key_of
 from kernels_gpu.layout import PLANE_FORMATS, defines_for
+from kernels_gpu.plan import attention_defines
 
 ARCHITECTURES = ("75", "80", "86", "89", "90", "120")
 # Where tokens are many the compiler loads ahead: three blocks of 128 threads a multiprocessor fit, two of prefill.
-MOST_REGISTERS = dict.fromkeys(("product_4", "gated_4", "product_8", "gated_8"), 168) | {"product_prefill": 224}
+MOST_REGISTERS = dict.fromkeys(("product_4", "gated_4", "product_8", "gated_8"), 168) | {
+    "product_prefill": 224,
+    "attend_prompt": 168,
+}
+OTHERS = ("rows.cu", "head.cu")
 _USE = re.compile(r"entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 
 
@@ -36,9 +41,13 @@ def units() -> list[Unit]:
         for name, architecture in zip(("F32", "F16", "BF16"), ARCHITECTURES[::2], strict=True)
     ]
     found += [replace(unit, source=SOURCES / "prefill.cu") for unit in found[: len(ARCHITECTURES)]]
-    products = ("product.cu", "product_plain.cu", "prefill.cu")
-    others = [path for path in sorted(SOURCES.glob("*.cu")) if path.name not in products]
-    return found + [Unit(source=path, defines=(), architecture=name) for path in others for name in ARCHITECTURES]
+    found += [Unit(source=SOURCES / name, defines=(), architecture=each) for name in OTHERS for each in ARCHITECTURES]
+    return found + [
+        Unit(source=SOURCES / name, defines=attention_defines(types), architecture=architecture)
+        for name in ("attention.cu", "attention_prompt.cu")
+        for types, architectures in ((("f16", "f16"), ARCHITECTURES), (("q8_0", "q8_0"), ("75", "120")))
+        for architecture in architectures
+    ]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def test_what_does_not_fit_is_planned_all_the_same(large: Path) -> None:
     plan = planned(large, 6, gpu_layers="all", context_size=32_768)
     assert not plan.fits and plan.bill.gpu_layers == 32
     assert plan.fault is not None
-    assert plan.fault.endswith(f"What fits: -ngl 19, or -c {plan.largest_context_size}.")
+    assert f"What fits: -ngl 19, or -c {plan.largest_context_size}, or -c " in plan.fault
+    assert plan.fault.endswith(" with -ctk q8_0 -ctv q8_0.")
     assert planned(large, 6, gpu_layers="all", context_size=plan.largest_context_size).fits
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from models.description import load_description
 from models.gguf_file import open_model_file
 from runtime.devices import parts, pricing
 from runtime.devices.binding import Batch, Binding, DeviceMemory, DeviceOptions, HasTimes, Limits
-from runtime.errors import Cancelled
+from runtime.errors import Cancelled, DeviceError
 from runtime.options import EngineOptions
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -36,13 +37,13 @@ OPTIONS = DeviceOptions(
 )
 
 
-def bound(path: Path, gpu_layers: int) -> Binding:
+def bound(path: Path, gpu_layers: int, options: DeviceOptions = OPTIONS) -> Binding:
     with open_model_file(path) as file:
         program = load_description(file).program
         split = pricing.split(program, gpu_layers)
-        binding = parts.bind(split, file, OPTIONS, lambda *_: None)
-        priced = [pricing.price_cpu(split.cpu, file, OPTIONS)] if split.cpu else []
-        priced += [pricing.price_gpu(split.gpu, file, OPTIONS)] if split.gpu else []
+        binding = parts.bind(split, file, options, lambda *_: None)
+        priced = [pricing.price_cpu(split.cpu, file, options)] if split.cpu else []
+        priced += [pricing.price_gpu(split.gpu, file, options)] if split.gpu else []
         assert binding.memory == reduce(DeviceMemory.plus, priced)
         return binding
 
@@ -92,6 +93,20 @@ def test_every_split_gives_the_same_answer(
         binding.close()
         binding.close()
         assert card.memory().free_bytes == card.total_bytes
+
+
+def test_keys_and_values_of_eight_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf", architecture="qwen2", format="Q8_0")
+    options = replace(OPTIONS, cache_type_k="q8_0", cache_type_v="q8_0")
+    with closing(bound(path, 0, options)) as binding:
+        expected = conversation(binding)
+    for gpu_layers in (1, 2):
+        install(monkeypatch)
+        with closing(bound(path, gpu_layers, options)) as binding:
+            differences = (conversation(binding) - expected) / expected.std()
+        assert np.sqrt(np.mean(differences**2)) < 0.015
+    with pytest.raises(DeviceError, match="keep keys and values as f16 or q8_0, not as q4_0: see -ctk and -ctv"):
+        bound(path, 1, replace(OPTIONS, cache_type_k="q4_0"))
 
 
 @pytest.fixture

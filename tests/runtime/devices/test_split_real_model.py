@@ -1,0 +1,65 @@
+"""A real model on the CPU, on the emulated card, and on both: the same tokens wherever the best is clear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_gpu import install
+from golden import divergences, load_exact, log_softmax
+
+from models.description import load_description
+from models.gguf_file import open_model_file
+from runtime.devices import parts, pricing
+from runtime.devices.binding import Batch, DeviceOptions, Limits
+from runtime.options import EngineOptions
+
+COUNT, CLEAR_GAP = 8, 0.3  # tokens; nats
+OPTIONS = DeviceOptions(
+    limits=Limits(max_batch_tokens=COUNT, max_outputs=COUNT, max_sequences=1, context_size=64, num_pages=1),
+    threads=2,
+    cache_type_k="f16",
+    cache_type_v="f16",
+    activations="balanced",
+    isa="auto",
+    kernel_folder=EngineOptions().kernel_folder.expanduser(),
+)
+
+
+def teacher_forced(path: Path, gpu_layers: int, ids: np.ndarray, num_prompt: int) -> np.ndarray:
+    """log probabilities [COUNT, vocabulary] after each of the first tokens."""
+    positions = np.arange(COUNT, dtype=np.int32)
+    batch = Batch(
+        token_ids=ids,
+        positions=positions,
+        slots=0 * positions,
+        is_prompt=positions < num_prompt,
+        page_tables=np.zeros((1, 1), np.int32),
+        outputs=positions,
+    )
+    with open_model_file(path) as file:
+        split = pricing.split(load_description(file).program, gpu_layers)
+        binding = parts.bind(split, file, OPTIONS, lambda *_: None)
+    with closing(binding):
+        return log_softmax(binding.run(batch))
+
+
+# Emulating tensor cores takes long: one layer of a prompt is enough of that.
+@pytest.mark.parametrize(("gpu_layers", "num_prompt"), [(1, 4), (15, 0), (30, 0)])
+def test_smollm2_says_the_same_at_every_split(
+    gpu_layers: int, num_prompt: int, model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = load_exact("smollm2-135m")[0]
+    path, ids = model_path("smollm2-135m"), np.array(exact.ids[:COUNT], np.int32)
+    expected = teacher_forced(path, 0, ids, num_prompt)
+    install(monkeypatch)
+    found = teacher_forced(path, gpu_layers, ids, num_prompt)
+    for logprobs in (expected, found):
+        assert divergences(exact.top_ids[:COUNT], exact.top_logprobs[:COUNT], logprobs)[1:].mean() < 0.01
+    best = np.sort(expected, axis=1)[:, -2:]
+    is_clear = best[:, 1] - best[:, 0] > CLEAR_GAP
+    assert is_clear.sum() >= 3
+    np.testing.assert_array_equal(found.argmax(axis=1)[is_clear], expected.argmax(axis=1)[is_clear])
