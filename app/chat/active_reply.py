@@ -28,14 +28,22 @@ class ActiveReply:
         self._text: list[str] = [turn.text]
         self._thinking: list[str] = [turn.thinking]
         self._ids: list[int] = list(turn.ids or ())
+        # Of what the user edited nobody knows the tokens.
+        self._knows_ids = turn.ids is not None or not turn.text
 
     @property
-    def ids(self) -> tuple[int, ...]:
-        """The tokens it has so far."""
-        return tuple(self._ids)
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._text)
+
+    def ids_for(self, vocabulary: str) -> tuple[int, ...]:
+        """The tokens it has so far, where all are known and hold for this vocabulary."""
+        is_same = self._turn.vocabulary in ("", vocabulary)
+        return tuple(self._ids) if self._knows_ids and is_same else ()
 
     def answered_by(self, facts: ModelFacts) -> None:
-        """Notes which model writes it."""
+        """Notes which model writes it on."""
+        self._knows_ids = self._knows_ids and (not self._ids or self._turn.vocabulary == facts.vocabulary)
         self._turn = replace(self._turn, model=facts.name, vocabulary=facts.vocabulary)
 
     def grow(self, piece: ReplyGrew) -> None:
@@ -48,8 +56,8 @@ class ActiveReply:
 
     def snapshot(self, state: TurnState = TurnState.PARTIAL) -> Turn:
         """The turn as it stands."""
-        text, thinking = "".join(self._text), "".join(self._thinking)
-        return replace(self._turn, text=text, thinking=thinking, ids=self.ids, state=state)
+        ids = tuple(self._ids) if self._knows_ids else None
+        return replace(self._turn, text=self.text, thinking="".join(self._thinking), ids=ids, state=state)
 
     def ended(self, end: ReplyEnd) -> Turn:
         """The turn as it will stay."""

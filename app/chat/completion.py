@@ -47,7 +47,7 @@ def _command_offer(before: str, command: Command, keys: KeyTable) -> Offer:
         text=f"/{command.name} " if command.needs_argument else f"/{command.name}",
         label=command.usage,
         detail=command.help + (f" ({key})" if key else ""),
-        sends=not command.needs_argument,
+        sends=not command.needs_argument or before == f"/{command.name}",
     )
 
 

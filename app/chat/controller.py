@@ -12,11 +12,14 @@ from dataclasses import replace
 
 from app.chat import events
 from app.chat.active_reply import ActiveReply
+from app.chat.branches import places
 from app.chat.commands.key_table import KeyTable
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import EndReason, ModelFacts, ReplyEnd, Role
 from app.chat.engine_thread import EngineThread, ReplyRequest
+from app.chat.library import Library
 from app.chat.recorder import Recorder
+from app.chat.revisions import Revisions
 from app.chat.status_keeper import StatusKeeper
 from app.chat.view import ChatView, Phase
 
@@ -48,7 +51,6 @@ class ChatController:
         self._mailbox = mailbox
         self._keys = keys
         self._system = system
-        self._continues_last = continues_last
         self._clock = clock
         self._saved_at_s = 0.0
         self._told_at_s = 0.0
@@ -61,6 +63,8 @@ class ChatController:
         self._told_notes: set[str] = set()
         self.facts: ModelFacts | None = None
         self.conversation = Conversation(system=system)
+        self.library = Library(self, recorder, view, opening_key=keys.hint("open"), continues_last=continues_last)
+        self.revisions = Revisions(self, self.library, recorder)
 
     @property
     def phase(self) -> Phase:
@@ -77,6 +81,11 @@ class ChatController:
     def active_turn_id(self) -> str | None:
         """The reply that is being written."""
         return self._reply.turn_id if self._reply is not None else None
+
+    @property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """For each turn shown that has other versions: which it is, and of how many."""
+        return places(self.conversation)
 
     @property
     def is_busy(self) -> bool:
@@ -96,7 +105,7 @@ class ChatController:
             self._take_events()
         if self._reply is not None:
             state = TurnState.STOPPED if self._reply.has_begun else TurnState.PARTIAL
-            self._keep(self._reply.snapshot(state))
+            self.keep_turn(self._reply.snapshot(state))
             self._reply = None
         self._save_draft()
         self._engine.close(_CLOSE_LOADING_TIMEOUT_S if self._is_loading else _CLOSE_TIMEOUT_S)
@@ -112,10 +121,11 @@ class ChatController:
             self._view.show_note(refusal, is_warning=True)
             return False
         question = Turn(parent=self.conversation.leaf, role=Role.USER, text=text)
+        self.revisions.remember("the message", draft=text)
         self.conversation = replace(self.conversation.with_turn(question), draft="")
         self._draft_changed = False
         self._view.add_turn(question)
-        self._begin_reply(question)
+        self.answer(question)
         return True
 
     def _refusal(self) -> str:
@@ -147,34 +157,27 @@ class ChatController:
         turns = self.conversation.turns
         if self.phase is not Phase.IDLE:
             return self._refusal() or "The model is still being loaded."
-        if len(turns) < 2 or turns[-1].role is not Role.ASSISTANT:
-            return "There is no reply yet."
-        return ""
+        return "" if turns and turns[-1].role is Role.ASSISTANT else "There is no reply yet."
 
     def regenerate(self) -> bool:
         """Asks for another reply to the last question; the old one stays in the store as a branch."""
         if self.refusal_to_regenerate():
             return False
+        self.revisions.remember("the other reply")
         self._view.remove_turn(self.conversation.turns[-1])
         self.conversation = self.conversation.without_last()
-        self._begin_reply(self.conversation.turns[-1])
+        self.answer(self.conversation.turns[-1])
         return True
 
     def refusal_to_go_on(self) -> str:
         """Why the last reply can't be gone on with now, or nothing."""
-        facts, turns = self.facts, self.conversation.turns
-        if self.phase is not Phase.IDLE or facts is None:
-            return self._refusal() or "The model is still being loaded."
-        if not turns or turns[-1].role is not Role.ASSISTANT:
-            return "There is no reply yet."
-        if turns[-1].can_go_on(facts.vocabulary):
-            return ""
-        if turns[-1].state is TurnState.FINISHED:
-            return "The reply came to its end."
-        return "The reply can't be gone on with: it was written by a model with another vocabulary, or is empty."
+        if (refusal := self.refusal_to_regenerate()) or self.conversation.turns[-1].can_go_on:
+            return refusal
+        is_finished = self.conversation.turns[-1].state is TurnState.FINISHED
+        return "The reply came to its end." if is_finished else "There is nothing of the reply to go on from."
 
     def go_on(self) -> bool:
-        """Goes on with the last reply, where it did not come to its end and its tokens still hold."""
+        """Goes on with the last reply, where it did not come to its end or was edited."""
         if self.refusal_to_go_on():
             return False
         self._reply = ActiveReply(self.conversation.turns[-1])
@@ -186,14 +189,25 @@ class ChatController:
         self._leave_conversation()
         self._show(Conversation(system=self._system))
 
-    def open_conversation(self, conversation_id: str) -> None:
-        """Asks for an earlier conversation; it is shown when it has been read."""
-        if conversation_id != self.conversation.id:
-            self._recorder.load(conversation_id)
+    def refusal_to_change(self) -> str:
+        """Why turns can't be changed now, or nothing."""
+        return self._refusal() if self.phase in (Phase.REPLYING, Phase.CHOOSING) else ""
 
-    def list_conversations(self) -> None:
-        """Asks for the list of conversations."""
-        self._recorder.list_conversations()
+    # What revisions and the library need.
+
+    def show_changed(self, conversation: Conversation) -> None:
+        """The shown conversation was changed: keeps and shows it."""
+        self._recorder.save_conversation(conversation)
+        self._show(conversation)
+
+    def tell(self, text: str) -> None:
+        """Says something above the input."""
+        self._view.show_note(text)
+
+    def show_other(self, conversation: Conversation) -> None:
+        """Another conversation has been read: leaves the one that is shown for it."""
+        self._leave_conversation()
+        self._show(conversation if conversation.turns else replace(conversation, system=self._system))
 
     def set_draft(self, text: str) -> None:
         """Takes in what stands in the input, to be kept within a second."""
@@ -231,7 +245,7 @@ class ChatController:
             self._saved_at_s = now_s
             if self._reply is not None and self._reply.is_changed:
                 self._reply.is_changed = False
-                self._keep(self._reply.snapshot())
+                self.keep_turn(self._reply.snapshot())
             self._save_draft()
         is_on_its_way = self._window is None and not self._is_loading
         if self._reply is not None and is_on_its_way and now_s - self._told_at_s >= _STATUS_INTERVAL_S:
@@ -253,16 +267,14 @@ class ChatController:
                 self._take_engine(event.facts)
             case events.LoadFailed():
                 self._take_load_failure(event)
-            case events.HistoryOpened():
-                self._take_history(event)
-            case events.HistoryFailed():
-                self._view.show_note(event.sentence, is_warning=True)
-            case events.HistoryListed():
-                self._view.show_conversations(event.lines)
-            case events.ConversationLoaded():
-                self._leave_conversation()
-                loaded = event.conversation
-                self._show(loaded if loaded.turns else replace(loaded, system=self._system))
+            case (
+                events.HistoryOpened()
+                | events.HistoryFailed()
+                | events.HistoryListed()
+                | events.ConversationLoaded()
+                | events.Searched()
+            ):
+                self.library.take(event)
             case _:
                 if self._reply is not None and event.turn_id == self._reply.turn_id:
                     self._take_reply_event(self._reply, event)
@@ -303,24 +315,10 @@ class ChatController:
         if self._reply is not None:
             self._end_reply(ReplyEnd(reason=EndReason.FAILED, error=failure.sentence))
 
-    def _take_history(self, history: events.HistoryOpened) -> None:
-        self._view.set_prompts(history.prompts)
-        if history.note:
-            self._view.show_note(history.note, is_warning=True)
-        if not history.latest or self.conversation.turns:
-            return
-        latest = history.latest[0]
-        is_draft_alone = latest.num_turns == 0 and latest.has_draft
-        if (self._continues_last or is_draft_alone) and not self.conversation.draft:
-            self._recorder.load(latest.id)
-        elif latest.is_broken_off:
-            self._view.show_note(
-                f"The last conversation broke off in the middle of a reply: {self._keys.hint('open')} opens it."
-            )
-
     # What follows from both.
 
-    def _begin_reply(self, question: Turn) -> None:
+    def answer(self, question: Turn) -> None:
+        """Asks for the reply to the last turn, and keeps both."""
         facts = self.facts
         turn = Turn(
             parent=question.id,
@@ -334,15 +332,24 @@ class ChatController:
         self.conversation = self.conversation.with_turn(turn)
         self._recorder.save_turns(self.conversation, [question, turn])
         self._view.add_turn(turn)
+        self._view.mark_places(self.places)
         if facts is not None:
             self._ask(self._reply)
 
     def _ask(self, reply: ActiveReply, *, is_full: bool = False) -> None:
         """Asks the engine for the reply, or for more of it where some of it stands already."""
         assert self.facts is not None, "nobody asks before the model is loaded"
-        reply.answered_by(self.facts)
         shown = replace(self.conversation, turns=self.conversation.turns[:-1])
-        self._engine.ask(ReplyRequest(turn_id=reply.turn_id, conversation=shown, begun=reply.ids, is_full=is_full))
+        self._engine.ask(
+            ReplyRequest(
+                turn_id=reply.turn_id,
+                conversation=shown,
+                begun=reply.ids_for(self.facts.vocabulary),
+                begun_text=reply.text,
+                is_full=is_full,
+            )
+        )
+        reply.answered_by(self.facts)
         self._status.tell(activity="reading", tokens_per_s=None, ttft_s=None, reused_tokens=None)
 
     def _end_reply(self, end: ReplyEnd) -> None:
@@ -350,7 +357,7 @@ class ChatController:
         assert reply is not None, "only a reply that is being written can end"
         self._reply = None
         turn = reply.ended(end)
-        self._keep(turn)
+        self.keep_turn(turn)
         self._view.end_reply(turn, end.error)
         for note in end.notes:
             if note not in self._told_notes:
@@ -366,7 +373,7 @@ class ChatController:
             self.leave_window()
         if self._reply is not None:
             self._engine.cancel(self._reply.turn_id)
-            self._keep(self._reply.snapshot(TurnState.STOPPED))
+            self.keep_turn(self._reply.snapshot(TurnState.STOPPED))
             self._reply = None
         self._save_draft()
 
@@ -381,7 +388,8 @@ class ChatController:
             activity=activity, tokens_per_s=None, ttft_s=None, used_tokens=used_tokens, reused_tokens=None
         )
 
-    def _keep(self, turn: Turn) -> None:
+    def keep_turn(self, turn: Turn) -> None:
+        """Keeps a turn of the shown conversation, new or changed."""
         self.conversation = self.conversation.with_turn(turn)
         self._recorder.save_turns(self.conversation, [turn])
 

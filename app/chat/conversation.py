@@ -19,7 +19,7 @@ _TITLE_LENGTH = 60
 
 
 class TurnState(StrEnum):
-    """How far a turn came. PARTIAL is a reply that was being written when the program ended."""
+    """How far a turn came. PARTIAL: being written when the program ended; EDITED: the user changed what was said."""
 
     FINISHED = "finished"
     PARTIAL = "partial"
@@ -27,6 +27,7 @@ class TurnState(StrEnum):
     LENGTH = "length"
     WINDOW = "window"
     FAILED = "failed"
+    EDITED = "edited"
 
 
 STATE_OF_END = {
@@ -59,17 +60,23 @@ class Turn:
     created_at: float = field(default_factory=time.time)
     figures: ReplyFigures | None = None
 
-    def can_go_on(self, vocabulary: str) -> bool:
-        """Whether it is a reply that did not come to its end, and can be written on with this vocabulary."""
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it is a reply that did not come to its end and has something to go on from."""
         is_unfinished = self.role is Role.ASSISTANT and self.state is not TurnState.FINISHED
-        return is_unfinished and bool(self.ids) and self.vocabulary == vocabulary
+        return is_unfinished and bool(self.ids or self.text.strip())
+
+    def ids_for(self, vocabulary: str) -> tuple[int, ...]:
+        """Its tokens, where they are known and hold for this vocabulary."""
+        return self.ids if self.ids is not None and self.vocabulary == vocabulary else ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
     """Turns from the first to the one shown last (`leaf` of the tree of turns), the system prompt and the draft.
 
-    `window_start` names the first turn that the model still sees; None: all of them.
+    `others` are the turns of the branches that are not shown, in the order they were written. `window_start` names
+    the first turn that the model still sees; None: all of them.
     """
 
     id: str = field(default_factory=new_id)
@@ -77,6 +84,8 @@ class Conversation:
     system: str = ""
     model: str = ""
     turns: tuple[Turn, ...] = ()
+    others: tuple[Turn, ...] = ()
+    is_pinned: bool = False
     window_start: str | None = None
     draft: str = ""
     created_at: float = field(default_factory=time.time)
@@ -85,6 +94,11 @@ class Conversation:
     def leaf(self) -> str | None:
         """The id of the last turn."""
         return self.turns[-1].id if self.turns else None
+
+    @property
+    def all_turns(self) -> tuple[Turn, ...]:
+        """The turns of every branch, in the order they were written."""
+        return tuple(sorted((*self.others, *self.turns), key=lambda turn: turn.created_at))
 
     @property
     def first_seen(self) -> int:
@@ -99,8 +113,8 @@ class Conversation:
         return replace(self, turns=(*self.turns, turn), title=title)
 
     def without_last(self) -> Conversation:
-        """The conversation without its last turn (which stays in the store, as another branch)."""
-        return replace(self, turns=self.turns[:-1])
+        """The conversation without its last turn, which stays as another branch."""
+        return replace(self, turns=self.turns[:-1], others=(*self.others, *self.turns[-1:]))
 
 
 def title_of(text: str) -> str:

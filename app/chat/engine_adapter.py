@@ -121,12 +121,18 @@ class RuntimeEngine:
             raise _fault_of(fault) from fault
 
     def reply(
-        self, turns: Sequence[PromptTurn], *, begun: Sequence[int] = (), on_prefill: PrefillProgress | None = None
+        self,
+        turns: Sequence[PromptTurn],
+        *,
+        begun: Sequence[int] = (),
+        begun_text: str = "",
+        on_prefill: PrefillProgress | None = None,
     ) -> ReplyStream:
         """Begins a reply, or goes on with one: the runtime goes on from a last message of the model's own."""
         engine = self._engine
-        begun_text = engine.vocabulary.decode(list(begun)) if begun else ""
-        opening = [PromptTurn(role=Role.ASSISTANT, text=begun_text, ids=tuple(begun))] if begun else []
+        if begun:
+            begun_text = engine.vocabulary.decode(list(begun))  # With its thinking, tags and all.
+        opening = [PromptTurn(role=Role.ASSISTANT, text=begun_text, ids=tuple(begun) or None)] if begun_text else []
         options = replace(self._options, on_prefill=on_prefill)
         try:
             generation = engine.generate(_messages_of([*turns, *opening]), options)

@@ -118,9 +118,16 @@ class ChatEngine(Protocol):
         ...
 
     def reply(
-        self, turns: Sequence[PromptTurn], *, begun: Sequence[int] = (), on_prefill: PrefillProgress | None = None
+        self,
+        turns: Sequence[PromptTurn],
+        *,
+        begun: Sequence[int] = (),
+        begun_text: str = "",
+        on_prefill: PrefillProgress | None = None,
     ) -> ReplyStream:
         """Begins a reply, or goes on with one that begins with the token ids `begun`. Raises EngineFault.
+
+        `begun_text` is its text so far, and what is gone on from where no ids are known.
 
         The prefill progress may be called from a thread of the engine's own.
         """

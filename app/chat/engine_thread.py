@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation, droppable_starts, prompt_turns
@@ -19,8 +20,10 @@ from app.chat.engine_port import (
     EngineLoader,
     LoadCancelled,
     LoadStep,
+    PromptTurn,
     ReplyEnd,
     ReplyStream,
+    Role,
 )
 from app.chat.events import (
     EngineReady,
@@ -44,12 +47,14 @@ _ROOMY_SHARE = 0.6
 class ReplyRequest:
     """Asks for the reply `turn_id` to the conversation (which ends with the question), or for more of it.
 
-    `begun` are the ids of what stands already. `is_full`: the window is known to be full, so the user is asked first.
+    `begun` are the ids of what stands already; `begun_text` is its text, which counts where no ids are known.
+    `is_full`: the window is known to be full, so the user is asked first.
     """
 
     turn_id: str
     conversation: Conversation
     begun: tuple[int, ...] = ()
+    begun_text: str = ""
     is_full: bool = False
 
 
@@ -130,7 +135,7 @@ class EngineThread:
         """Runs the request to its end; None where the window is full and the user is asked instead."""
         facts = engine.facts
         turns = prompt_turns(request.conversation, facts.vocabulary)
-        prompt_tokens = engine.prompt_size(turns) + len(request.begun)
+        prompt_tokens = _size(engine, request, turns)
         if request.is_full or prompt_tokens + _least_room(facts.context_size) > facts.context_size:
             self._mailbox.post(self._full_window(engine, request, prompt_tokens))
             return None
@@ -140,7 +145,7 @@ class EngineThread:
         def report_prefill(done: int, total: int) -> None:
             self._mailbox.post(PrefillAdvanced(turn_id=turn_id, done=done, total=total))
 
-        stream = engine.reply(turns, begun=request.begun, on_prefill=report_prefill)
+        stream = engine.reply(turns, begun=request.begun, begun_text=request.begun_text, on_prefill=report_prefill)
         with self._lock:
             self._stream = stream
             if self._cancelled_turn == turn_id or self._leaving.is_set():
@@ -171,7 +176,7 @@ class EngineThread:
 
         def size_from(start: int) -> int:
             turns = prompt_turns(conversation, facts.vocabulary, first=start)
-            return engine.prompt_size(turns) + len(request.begun)
+            return _size(engine, request, turns)
 
         fitting: tuple[int, int] | None = None
         low, high = 0, len(starts)
@@ -197,6 +202,13 @@ class EngineThread:
         return WindowFull(
             turn_id=request.turn_id, used_tokens=used_tokens, context_size=facts.context_size, smaller=smaller
         )
+
+
+def _size(engine: ChatEngine, request: ReplyRequest, turns: Sequence[PromptTurn]) -> int:
+    """The tokens of the prompt and of what the reply has so far."""
+    if request.begun or not request.begun_text:
+        return engine.prompt_size(turns) + len(request.begun)
+    return engine.prompt_size([*turns, PromptTurn(role=Role.ASSISTANT, text=request.begun_text)])
 
 
 def _least_room(context_size: int) -> int:

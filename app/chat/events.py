@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
 from app.chat.engine_port import LoadStep, ModelFacts, ReplyEnd
+from app.chat.search import Hit
 from app.chat.store import ConversationLine
 
 
@@ -122,17 +123,17 @@ class ConversationLoaded:
     conversation: Conversation
 
 
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """What was found of a text that was looked for."""
+
+    text: str
+    hits: tuple[Hit, ...]
+
+
 ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
-Event = (
-    ReplyEvent
-    | LoadProgressed
-    | EngineReady
-    | LoadFailed
-    | HistoryOpened
-    | HistoryFailed
-    | HistoryListed
-    | ConversationLoaded
-)
+HistoryEvent = HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | Searched
+Event = ReplyEvent | HistoryEvent | LoadProgressed | EngineReady | LoadFailed
 
 
 class Mailbox:

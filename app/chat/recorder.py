@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.chat.conversation import Conversation, Turn
-from app.chat.events import ConversationLoaded, HistoryFailed, HistoryListed, HistoryOpened, Mailbox
+from app.chat.events import ConversationLoaded, HistoryFailed, HistoryListed, HistoryOpened, Mailbox, Searched
 from app.chat.salvage import open_store
 from app.chat.store import Store, StoreError
 
@@ -55,6 +55,18 @@ class Recorder:
                 self._mailbox.post(ConversationLoaded(conversation=conversation))
 
         self._jobs.put(read)
+
+    def set_deleted(self, conversation_id: str, *, is_deleted: bool) -> None:
+        """Takes a conversation out of the lists, or brings it back."""
+        self._jobs.put(lambda store: store.set_deleted(conversation_id, is_deleted=is_deleted))
+
+    def set_pinned(self, conversation_id: str, *, is_pinned: bool) -> None:
+        """Puts a conversation at the head of the list, or lets it go."""
+        self._jobs.put(lambda store: store.set_pinned(conversation_id, is_pinned=is_pinned))
+
+    def search(self, text: str) -> None:
+        """Asks for the turns that hold the text."""
+        self._jobs.put(lambda store: self._mailbox.post(Searched(text=text, hits=tuple(store.search(text)))))
 
     def close(self, timeout_s: float) -> bool:
         """Writes what is still waiting and closes the file; False where that took longer than `timeout_s`."""

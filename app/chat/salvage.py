@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from app.chat.branches import branch_to
 from app.chat.conversation import Conversation, Turn
-from app.chat.store import DamagedStoreError, Store, branch_of, connect, turn_of_row
+from app.chat.store import DamagedStoreError, Store, connect, turn_of_row
 
 _COMPANIONS = ("", "-wal", "-shm", "-journal")
 _ROWS_BEYOND_DAMAGE = 4096
@@ -77,7 +78,7 @@ def copy_readable(damaged: Path, store: Store) -> int:
         lost = Conversation(id=conversation_id, title=_LOST_TITLE)
         conversation, leaf = leaves.get(conversation_id, (lost, None))
         own_turns = by_conversation.get(conversation_id, [])
-        store.save_turns(replace(conversation, turns=branch_of(own_turns, leaf)), own_turns)
+        store.save_turns(replace(conversation, turns=branch_to(own_turns, leaf)), own_turns)
     return sum(map(len, by_conversation.values()))
 
 
@@ -92,6 +93,7 @@ def _conversation_of(row: sqlite3.Row) -> tuple[Conversation, str | None]:
         title=str(row["title"] or _LOST_TITLE),
         system=str(row["system"] or ""),
         model=str(row["model"] or ""),
+        is_pinned="pinned" in row.keys() and bool(row["pinned"]),  # noqa: SIM118 (a row is no dictionary)
         window_start=row["window_start"],
         draft=str(row["draft"] or ""),
         created_at=row["created_at"] if isinstance(row["created_at"], float) else 0.0,

@@ -1,8 +1,9 @@
 """Conversations on disk: one SQLite file, every turn durable the moment it is written.
 
-Owns the tables, their versions and every SQL sentence of the chat. A turn names its parent, so that a conversation
-is a tree and `leaf` says which branch is shown. One connection, used from one thread (`recorder.py` owns that
-thread); two programs may use the file at once. What to do with a damaged file stands in `salvage.py`.
+Owns reading and writing the rows (the tables stand in `store_schema.py`, searching in `search.py`). A turn names its
+parent, so that a conversation is a tree and `leaf` says which branch is shown. One connection, used from one thread
+(`recorder.py` owns that thread); two programs may use the file at once. What to do with a damaged file stands in
+`salvage.py`.
 """
 
 from __future__ import annotations
@@ -16,46 +17,22 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.chat.branches import branch_to
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import ReplyFigures, Role
 from app.chat.file_systems import is_network_path
 from app.chat.plain_text import one_line
+from app.chat.search import Hit, search
+from app.chat.store_schema import SCHEMA_VERSION, bring_up_to_date, prepare_word_index, version_of
 
-SCHEMA_VERSION = 1
 _BUSY_TIMEOUT_MS = 5000
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CHECKED_BYTES = 256 * 2**20
-_SCHEMA = """
-CREATE TABLE conversations (
-    id TEXT PRIMARY KEY,
-    title TEXT NOT NULL DEFAULT '',
-    system TEXT NOT NULL DEFAULT '',
-    model TEXT NOT NULL DEFAULT '',
-    leaf TEXT,
-    window_start TEXT,
-    draft TEXT NOT NULL DEFAULT '',
-    created_at REAL NOT NULL,
-    updated_at REAL NOT NULL
-);
-CREATE TABLE turns (
-    id TEXT PRIMARY KEY,
-    conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-    parent TEXT,
-    role TEXT NOT NULL,
-    text TEXT NOT NULL,
-    thinking TEXT NOT NULL DEFAULT '',
-    ids BLOB,
-    vocabulary TEXT NOT NULL DEFAULT '',
-    model TEXT NOT NULL DEFAULT '',
-    state TEXT NOT NULL,
-    figures TEXT,
-    created_at REAL NOT NULL
-);
-CREATE INDEX turns_of_conversation ON turns (conversation);
-CREATE INDEX conversations_by_time ON conversations (updated_at);
-"""
-_CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, draft, created_at"
+_DELETED_FOR_GOOD_S = 7 * 24 * 3600
+_CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, draft, pinned, created_at"
 _TURN_COLUMNS = "id, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at"
+# The row keeps its number, by which the index of words knows it.
+_TURN_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _TURN_COLUMNS.split(", ")[1:])
 
 
 class StoreError(Exception):
@@ -80,6 +57,7 @@ class ConversationLine:
     num_turns: int
     has_draft: bool
     is_broken_off: bool
+    is_pinned: bool = False
 
 
 @contextmanager
@@ -121,7 +99,7 @@ class Store:
     def _prepare(self) -> None:
         execute = self._connection.execute
         execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-        version = execute("PRAGMA user_version").fetchone()[0]
+        version = version_of(self._connection)
         if version > SCHEMA_VERSION:
             raise NewerStoreError(
                 f"{self.path} was written by a later version of Tandem (format {version}, this one knows "
@@ -134,11 +112,10 @@ class Store:
             found = execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise DamagedStoreError(f"{self.path} is damaged: {one_line(found)}")
-        with self._transaction():
-            if execute("PRAGMA user_version").fetchone()[0] == 0:
-                for sentence in filter(str.strip, _SCHEMA.split(";")):
-                    execute(sentence)
-                execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        with self._transaction() as connection:
+            bring_up_to_date(connection)
+            self._is_indexed = prepare_word_index(connection)
+            connection.execute("DELETE FROM conversations WHERE deleted_at < ?", (time.time() - _DELETED_FOR_GOOD_S,))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -159,10 +136,10 @@ class Store:
     @staticmethod
     def _write_conversation(connection: sqlite3.Connection, conversation: Conversation) -> None:
         connection.execute(
-            f"INSERT INTO conversations ({_CONVERSATION_COLUMNS}, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            f"INSERT INTO conversations ({_CONVERSATION_COLUMNS}, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET title = excluded.title, system = excluded.system, model = excluded.model, "
             "leaf = excluded.leaf, window_start = excluded.window_start, draft = excluded.draft, "
-            "updated_at = excluded.updated_at",
+            "pinned = excluded.pinned, updated_at = excluded.updated_at",
             (
                 conversation.id,
                 _storable(conversation.title),
@@ -171,6 +148,7 @@ class Store:
                 conversation.leaf,
                 conversation.window_start,
                 _storable(conversation.draft),
+                conversation.is_pinned,
                 conversation.created_at,
                 time.time(),
             ),
@@ -182,13 +160,13 @@ class Store:
             self._write_conversation(connection, conversation)
             for turn in turns:
                 connection.execute(
-                    f"INSERT OR REPLACE INTO turns (conversation, {_TURN_COLUMNS}) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    f"INSERT INTO turns (conversation, {_TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                    f"ON CONFLICT (id) DO UPDATE SET {_TURN_CHANGES}",
                     (conversation.id, *_row_of_turn(turn)),
                 )
 
     def load(self, conversation_id: str) -> Conversation | None:
-        """The conversation with the turns of its branch, oldest first; None where there is none of that id."""
+        """The conversation, the turns of its other branches apart; None where there is none of that id."""
         with _named_faults(self.path):
             row = self._connection.execute(
                 f"SELECT {_CONVERSATION_COLUMNS} FROM conversations WHERE id = ?", (conversation_id,)
@@ -199,26 +177,31 @@ class Store:
                 f"SELECT {_TURN_COLUMNS} FROM turns WHERE conversation = ? ORDER BY rowid", (conversation_id,)
             ).fetchall()
         turns = [turn_of_row(turn_row) for turn_row in rows]
-        identity, title, system, model, leaf, window_start, draft, created_at = row
+        identity, title, system, model, leaf, window_start, draft, is_pinned, created_at = row
+        branch = branch_to(turns, leaf)
+        shown = {turn.id for turn in branch}
         return Conversation(
             id=identity,
             title=title,
             system=system,
             model=model,
-            turns=branch_of(turns, leaf),
+            turns=branch,
+            others=tuple(turn for turn in turns if turn.id not in shown),
+            is_pinned=bool(is_pinned),
             window_start=window_start,
             draft=draft,
             created_at=created_at,
         )
 
     def conversations(self, limit: int = 200) -> list[ConversationLine]:
-        """The conversations that hold anything, the latest first."""
+        """The conversations that hold anything and are not deleted: those that are pinned, then the latest first."""
         with _named_faults(self.path):
             rows = self._connection.execute(
                 "SELECT c.id, c.title, c.updated_at, count(t.id), c.draft <> '', "
-                "coalesce(max(t.id = c.leaf AND t.state = ?), 0), c.draft FROM conversations c "
-                "LEFT JOIN turns t ON t.conversation = c.id "
-                "GROUP BY c.id HAVING count(t.id) > 0 OR c.draft <> '' ORDER BY c.updated_at DESC LIMIT ?",
+                "coalesce(max(t.id = c.leaf AND t.state = ?), 0), c.draft, c.pinned FROM conversations c "
+                "LEFT JOIN turns t ON t.conversation = c.id WHERE c.deleted_at IS NULL "
+                "GROUP BY c.id HAVING count(t.id) > 0 OR c.draft <> '' "
+                "ORDER BY c.pinned DESC, c.updated_at DESC LIMIT ?",
                 (TurnState.PARTIAL, limit),
             ).fetchall()
         return [
@@ -229,8 +212,9 @@ class Store:
                 num_turns=num_turns,
                 has_draft=bool(has_draft),
                 is_broken_off=bool(is_broken_off),
+                is_pinned=bool(is_pinned),
             )
-            for identity, title, updated_at, num_turns, has_draft, is_broken_off, draft in rows
+            for identity, title, updated_at, num_turns, has_draft, is_broken_off, draft, is_pinned in rows
         ]
 
     def prompts(self, limit: int = 200) -> list[str]:
@@ -241,6 +225,22 @@ class Store:
                 (Role.USER, limit),
             ).fetchall()
         return [row[0] for row in reversed(rows)]
+
+    def set_deleted(self, conversation_id: str, *, is_deleted: bool) -> None:
+        """Takes a conversation out of every list, or brings it back; some days later it is gone for good."""
+        with self._transaction() as connection:
+            deleted_at = time.time() if is_deleted else None
+            connection.execute("UPDATE conversations SET deleted_at = ? WHERE id = ?", (deleted_at, conversation_id))
+
+    def set_pinned(self, conversation_id: str, *, is_pinned: bool) -> None:
+        """Puts a conversation at the head of the list, or lets it go."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE conversations SET pinned = ? WHERE id = ?", (is_pinned, conversation_id))
+
+    def search(self, text: str) -> list[Hit]:
+        """The turns of all conversations that hold the words of the text, the latest first."""
+        with _named_faults(self.path):
+            return search(self._connection, text, is_indexed=self._is_indexed)
 
     def close(self) -> None:
         """Writes the log back and closes the file."""
@@ -299,15 +299,3 @@ def _figures_of_text(text: object) -> ReplyFigures | None:
         return ReplyFigures(**json.loads(text))
     except (ValueError, TypeError):
         return None
-
-
-def branch_of(turns: Sequence[Turn], leaf: str | None) -> tuple[Turn, ...]:
-    """The turns from the first to the leaf. Where a link is lost, all turns in the order they were written."""
-    by_id = {turn.id: turn for turn in turns}
-    branch: list[Turn] = []
-    current = leaf
-    while current is not None and current in by_id and len(branch) <= len(turns):
-        branch.append(by_id[current])
-        current = by_id[current].parent
-    is_whole = current is None and (leaf is not None or not turns)
-    return tuple(reversed(branch)) if is_whole else tuple(turns)

@@ -123,6 +123,7 @@ class FakeEngine:
     )
     asked: list[tuple[PromptTurn, ...]] = field(default_factory=list)
     begun: list[tuple[int, ...]] = field(default_factory=list)
+    begun_texts: list[str] = field(default_factory=list)
     is_closed: bool = False
     load_steps: tuple[LoadStep, ...] = ()
     load_gate: threading.Event | None = None
@@ -142,8 +143,14 @@ class FakeEngine:
         return sum(len(turn.text.split()) + 1 for turn in turns)
 
     def reply(
-        self, turns: Sequence[PromptTurn], *, begun: Sequence[int] = (), on_prefill: PrefillProgress | None = None
+        self,
+        turns: Sequence[PromptTurn],
+        *,
+        begun: Sequence[int] = (),
+        begun_text: str = "",
+        on_prefill: PrefillProgress | None = None,
     ) -> FakeStream:
+        self.begun_texts.append(begun_text)
         self.asked.append(tuple(turns))
         self.begun.append(tuple(begun))
         script = self.scripts.pop(0) if self.scripts else says("Fine.")

@@ -15,8 +15,12 @@ def _stop(desk: ChatScreen, argument: str) -> None:
     if desk.offers.is_open:
         desk.offers.close()
         return
+    if desk.editing.is_on:
+        desk.editing.leave()
+        return
     desk.note.clear()
-    desk.controller.stop()
+    if not desk.controller.stop():
+        desk.transcript.select(None)
 
 
 def _regenerate(desk: ChatScreen, argument: str) -> None:

@@ -6,6 +6,8 @@ stand in `app/chat/commands`, the rules behind them in the controller.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual import events as textual_events
 from textual import work
 from textual.app import ComposeResult
@@ -24,8 +26,11 @@ from app.chat.engine_port import LoadStep, ModelFacts, Role
 from app.chat.events import Mailbox, WindowFull
 from app.chat.messages import OfferTaken, PromptEdited, PromptSubmitted, WindowAnswered
 from app.chat.screens.ask import AskScreen
-from app.chat.screens.conversations import ConversationsScreen
+from app.chat.screens.conversations import ConversationChoice, ConversationsScreen
+from app.chat.screens.editing import Editing
 from app.chat.screens.keys import KeysScreen
+from app.chat.screens.search import SearchScreen
+from app.chat.search import Hit
 from app.chat.status import StatusFigures
 from app.chat.store import ConversationLine
 from app.chat.widgets.note_line import NoteLine
@@ -55,6 +60,7 @@ class ChatScreen(Screen[None]):
         self.note = NoteLine()
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
+        self.editing = Editing(self.prompt, self._save_edit)
         self._question = WindowQuestion()
         self._status = StatusBar()
         for command in COMMANDS:
@@ -107,6 +113,9 @@ class ChatScreen(Screen[None]):
 
     def on_prompt_submitted(self, message: PromptSubmitted) -> None:
         self.note.clear()
+        if self.editing.is_on:
+            self.editing.finish(message.text)
+            return
         match read_message(message.text):
             case SlashCall() as call:
                 self.prompt.sent()
@@ -119,6 +128,8 @@ class ChatScreen(Screen[None]):
                     self.wake()
 
     def on_prompt_edited(self, message: PromptEdited) -> None:
+        if self.editing.is_on:
+            return
         self.controller.set_draft(message.text)
         before = self.prompt.text_before_cursor
         is_at_end = len(before) == len(message.text)
@@ -139,6 +150,8 @@ class ChatScreen(Screen[None]):
 
     def run(self, command: Command, argument: str = "") -> None:
         """Does what a command says, or says why it can't be done now; asks for an argument that is missing."""
+        if not self.editing.is_on:
+            self.controller.set_draft(self.prompt.text)
         if sentence := command.refusal(self):
             self.show_note(sentence, is_warning=True)
         elif command.needs_argument and not argument:
@@ -173,7 +186,16 @@ class ChatScreen(Screen[None]):
 
     def keep_draft(self) -> None:
         """Takes in what stands in the input now: word of the last key may still be on its way."""
+        if self.editing.is_on:
+            self.editing.leave()
         self.controller.set_draft(self.prompt.text)
+
+    def _save_edit(self, turn: Turn, text: str) -> None:
+        if sentence := self.controller.refusal_to_change():
+            self.show_note(sentence, is_warning=True)
+        else:
+            self.controller.revisions.edit(turn, text)
+        self.wake()
 
     def show_keys(self) -> None:
         """Shows what the keys and commands do."""
@@ -183,7 +205,8 @@ class ChatScreen(Screen[None]):
         """Goes to the beginning, drawing what was left out."""
         if self.transcript.hides_turns:
             reply = self.controller.active_turn_id
-            self.transcript.show(self.controller.conversation, live_turn_id=reply, whole=True)
+            places = self.controller.places
+            self.transcript.show(self.controller.conversation, live_turn_id=reply, whole=True, places=places)
         self.transcript.scroll_home(animate=False)
 
     # What the controller says.
@@ -200,7 +223,9 @@ class ChatScreen(Screen[None]):
 
     def show_conversation(self, conversation: Conversation) -> None:
         self.note.clear()
-        self.transcript.show(conversation)
+        if self.editing.is_on:
+            self.editing.leave()
+        self.transcript.show(conversation, places=self.controller.places)
 
     def add_turn(self, turn: Turn) -> None:
         self.transcript.add_turn(turn)
@@ -218,6 +243,9 @@ class ChatScreen(Screen[None]):
     async def end_reply(self, turn: Turn, detail: str) -> None:
         if (view := self.transcript.reply(turn.id)) is not None:
             await view.finish(turn, detail)
+
+    def mark_places(self, places: Mapping[str, tuple[int, int]]) -> None:
+        self.transcript.mark_places(places)
 
     def mark_window_start(self, turn_id: str) -> None:
         self.transcript.mark_window_start(turn_id)
@@ -247,10 +275,19 @@ class ChatScreen(Screen[None]):
             self.show_note("There is no earlier conversation yet.")
             return
 
-        def opened(conversation_id: str | None) -> None:
-            if conversation_id is not None:
+        def chosen(choice: ConversationChoice | None) -> None:
+            if choice is not None:
                 self.keep_draft()
-                self.controller.open_conversation(conversation_id)
+                choice.act(self.controller)
                 self.wake()
 
-        self.app.push_screen(ConversationsScreen(lines, shown=self.controller.conversation.id), opened)
+        self.app.push_screen(ConversationsScreen(lines, shown=self.controller.conversation.id), chosen)
+
+    def go_to_turn(self, turn_id: str) -> None:
+        if self.transcript.hides(turn_id):
+            self.scroll_to_top()
+        self.transcript.select(turn_id)
+
+    def show_hits(self, text: str, hits: tuple[Hit, ...]) -> None:
+        if isinstance(self.app.screen, SearchScreen):
+            self.app.screen.show_hits(text, hits)

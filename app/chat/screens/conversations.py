@@ -1,9 +1,11 @@
-"""The list of earlier conversations, the latest first; the chosen one's id is the screen's result."""
+"""The list of earlier conversations, the latest first. The screen's result: one of them, and what becomes of it."""
 
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,14 +18,30 @@ from textual.widgets.option_list import Option
 from app.chat.plain_text import one_line
 from app.chat.store import ConversationLine
 
+if TYPE_CHECKING:
+    from app.chat.controller import ChatController
+
+_WIDE = 60
 _DAY_S = 24 * 3600
 
 
-class ConversationsScreen(ModalScreen[str | None]):
-    """Lets the user choose."""
+@dataclass(frozen=True, kw_only=True)
+class ConversationChoice:
+    """Which conversation was chosen, and what is to become of it."""
+
+    line: ConversationLine
+    act: Callable[[ChatController], None]
+
+
+class ConversationsScreen(ModalScreen[ConversationChoice | None]):
+    """Lets the user choose one to open, to pin or to delete."""
 
     CSS_PATH = "conversations.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "leave", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+o", "leave", "Back"),
+        Binding("p", "pin", "Pin"),
+        Binding("d,delete", "delete", "Delete"),
+    ]
 
     def __init__(self, lines: tuple[ConversationLine, ...], *, shown: str) -> None:
         super().__init__()
@@ -33,7 +51,8 @@ class ConversationsScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical() as frame:
             frame.border_title = "Conversations"
-            frame.border_subtitle = "Enter opens · Esc back"
+            is_wide = self.app.size.width >= _WIDE
+            frame.border_subtitle = "Enter opens · p pins · d deletes · Esc back" if is_wide else "Enter · p · d · Esc"
             now_s = time.time()
             yield OptionList(
                 *[
@@ -44,7 +63,28 @@ class ConversationsScreen(ModalScreen[str | None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.dismiss(event.option_id)
+        line = self._lines[event.option_index]
+        self.dismiss(ConversationChoice(line=line, act=lambda controller: controller.library.open(line.id)))
+
+    def action_pin(self) -> None:
+        """Pins the conversation to the head of the list, or lets it go."""
+        self._choose(lambda line, desk: desk.revisions.pin(line.id, is_pinned=not line.is_pinned))
+
+    def action_delete(self) -> None:
+        """Deletes the conversation."""
+        self._choose(lambda line, desk: desk.revisions.delete(line.id, line.title))
+
+    def _choose(self, act: Callable[[ConversationLine, ChatController], None]) -> None:
+        place = self.query_one(OptionList).highlighted
+        if place is None:
+            return
+        line = self._lines[place]
+
+        def act_and_list(controller: ChatController) -> None:
+            act(line, controller)
+            controller.library.list_all()
+
+        self.dismiss(ConversationChoice(line=line, act=act_and_list))
 
     def action_leave(self) -> None:
         """Goes back without a choice."""
@@ -59,6 +99,8 @@ def _words(line: ConversationLine, *, now_s: float, is_shown: bool) -> str:
         facts.append("broken off")
     if line.has_draft:
         facts.append("unsent draft")
+    if line.is_pinned:
+        facts.insert(0, "pinned")
     if is_shown:
         facts.append("shown now")
     return f"{one_line(line.title) or 'Untitled'}\n  {' · '.join(facts)}"

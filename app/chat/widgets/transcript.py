@@ -5,7 +5,7 @@ Owns which turns have a view. Knows turns as values; does not know engines or st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -59,7 +59,8 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__()
         self._top_key = top_key
         self.model_panel = ModelPanel(model)
-        self._replies: dict[str, ReplyView] = {}
+        self._views_by_id: dict[str, QuestionView | ReplyView] = {}
+        self._selected: str | None = None
 
     def compose(self) -> ComposeResult:
         yield self.model_panel
@@ -69,12 +70,13 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def reply(self, turn_id: str) -> ReplyView | None:
         """The view of a reply, where it has one."""
-        return self._replies.get(turn_id)
+        view = self._views_by_id.get(turn_id)
+        return view if isinstance(view, ReplyView) else None
 
     @property
     def last_reply(self) -> ReplyView | None:
         """The view of the latest reply."""
-        return next(reversed(self._replies.values()), None)
+        return next((view for view in reversed(self._views_by_id.values()) if isinstance(view, ReplyView)), None)
 
     def add_turn(self, turn: Turn) -> None:
         """Puts a new turn at the end and goes there."""
@@ -83,18 +85,82 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def remove_turn(self, turn: Turn) -> None:
         """Takes a turn away."""
-        view = self._replies.pop(turn.id, None)
+        view = self._views_by_id.pop(turn.id, None)
         if view is not None:
             view.remove()
 
-    def show(self, conversation: Conversation, *, live_turn_id: str | None = None, whole: bool = False) -> None:
-        """Shows a conversation in place of the one before; of a long one the latest turns, or the whole of it."""
-        first = 0 if whole else max(0, len(conversation.turns) - _SHOWN_TURNS)
-        self._replies.clear()
+    def show(
+        self,
+        conversation: Conversation,
+        *,
+        live_turn_id: str | None = None,
+        whole: bool = False,
+        places: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        """Shows a conversation in place of the one before; of a long one the latest turns, or the whole of it.
+
+        What stands already and stays the same is left alone, so that going to another branch is quick.
+        """
+        turns = conversation.turns
+        first = 0 if whole else max(0, len(turns) - _SHOWN_TURNS)
+        num_same = 0 if whole or self.query(WindowStart) or conversation.window_start else self._num_same(turns, first)
+        self.select(None)
+        gone = list(self._views_by_id.values())[num_same:]
+        self._views_by_id = dict(list(self._views_by_id.items())[:num_same])
         # Neither is awaited: a turn that is added right behind must come after these, and not be taken away.
-        self.remove_children([child for child in self.children if child is not self.model_panel])
-        self.mount_all(self._views(conversation.turns, first, conversation.window_start, live_turn_id))
+        if num_same:
+            self.remove_children(gone)
+        else:
+            self.remove_children([child for child in self.children if child is not self.model_panel])
+        self.mount_all(self._views(turns, first, num_same, conversation.window_start, live_turn_id))
+        self.mark_places(places or {})
         self.anchor()
+
+    def _num_same(self, turns: Sequence[Turn], first: int) -> int:
+        """How many of the views that stand from the top are those of the turns to be shown."""
+        if first or self.hides_turns:
+            return 0
+        num_same = 0
+        for turn, view in zip(turns, self._views_by_id.values(), strict=False):
+            if view.turn != turn:
+                break
+            num_same += 1
+        return num_same
+
+    @property
+    def selected_turn(self) -> str | None:
+        """The id of the turn that is selected."""
+        return self._selected
+
+    def select(self, turn_id: str | None) -> None:
+        """Marks a turn and goes there; None: marks none."""
+        if self._selected in self._views_by_id:
+            self._views_by_id[self._selected].remove_class("-selected")
+        self._selected = turn_id if turn_id in self._views_by_id else None
+        if self._selected is not None:
+            view = self._views_by_id[self._selected]
+            view.add_class("-selected")
+            self.release_anchor()
+            self.call_after_refresh(self.scroll_to_widget, view, animate=False, top=True)
+
+    def select_next(self, direction: int) -> str | None:
+        """Selects the turn before (-1) or behind (1) the selected one; behind the last none is, as in the beginning."""
+        ids = list(self._views_by_id)
+        place = ids.index(self._selected) if self._selected in ids else len(ids)
+        place = max(0, place + direction)
+        self.select(ids[place] if place < len(ids) else None)
+        if self._selected is None:
+            self.anchor()
+        return self._selected
+
+    def hides(self, turn_id: str) -> bool:
+        """Whether the turn is one of those that are not drawn."""
+        return self.hides_turns and turn_id not in self._views_by_id
+
+    def mark_places(self, places: Mapping[str, tuple[int, int]]) -> None:
+        """Says of each turn which of several versions it is."""
+        for turn_id, view in self._views_by_id.items():
+            view.set_place(places.get(turn_id))
 
     def mark_window_start(self, turn_id: str) -> None:
         """Draws the border of the window before this turn."""
@@ -109,20 +175,18 @@ class Transcript(VerticalScroll, can_focus=False):
         return bool(self.query(EarlierTurns))
 
     def _views(
-        self, turns: Sequence[Turn], first: int, window_start: str | None, live_turn_id: str | None
+        self, turns: Sequence[Turn], first: int, num_same: int, window_start: str | None, live_turn_id: str | None
     ) -> list[QuestionView | ReplyView | EarlierTurns | WindowStart]:
         views: list[QuestionView | ReplyView | EarlierTurns | WindowStart] = []
         if first:
             views.append(EarlierTurns(first, self._top_key))
-        for turn in turns[first:]:
+        for turn in turns[first + num_same :]:
             if turn.id == window_start:
                 views.append(WindowStart())
             views.append(self._view_of(turn, is_live=turn.id == live_turn_id))
         return views
 
     def _view_of(self, turn: Turn, *, is_live: bool) -> QuestionView | ReplyView:
-        if turn.role is not Role.ASSISTANT:
-            return QuestionView(turn)
-        view = ReplyView(turn, is_live=is_live)
-        self._replies[turn.id] = view
+        view = ReplyView(turn, is_live=is_live) if turn.role is Role.ASSISTANT else QuestionView(turn)
+        self._views_by_id[turn.id] = view
         return view

@@ -34,6 +34,7 @@ _FOOTNOTES = {
     TurnState.LENGTH: "cut off at the most tokens a reply may have",
     TurnState.WINDOW: "ended because the window is full",
     TurnState.FAILED: "failed",
+    TurnState.EDITED: "edited by you",
 }
 
 
@@ -47,12 +48,24 @@ class QuestionView(Static):
         padding: 0 1;
         border-left: outer $primary;
         background: $boost;
+        &.-selected { border-left: outer $accent; }
     }
     """
 
     def __init__(self, turn: Turn) -> None:
         self.turn_id = turn.id
-        super().__init__(Content(_beginning(neutralise(turn.text).strip("\n"))))
+        self.turn = turn
+        self._text = Content(_beginning(neutralise(turn.text).strip("\n")))
+        super().__init__(self._text)
+
+    def set_place(self, place: tuple[int, int] | None) -> None:
+        """Says which of several versions this is; None: there is but one."""
+        self.update(Content.assemble(self._text, "\n", (place_words(place), "dim")) if place else self._text)
+
+
+def place_words(place: tuple[int, int] | None) -> str:
+    """Which of several versions a turn is."""
+    return f"‹ version {place[0]} of {place[1]} ›" if place is not None else ""
 
 
 def _beginning(text: str) -> str:
@@ -73,6 +86,7 @@ class ReplyView(Vertical):
     ReplyView {
         height: auto;
         padding: 0 1 0 2;
+        &.-selected { border-left: outer $accent; padding: 0 1 0 1; }
         & > .footnote { height: auto; color: $text-muted; text-style: italic; margin: 0 0 1 0; display: none; }
         & > .footnote.-shown { display: block; }
         & > .footnote.-error { color: $text-error; text-style: none; }
@@ -83,7 +97,7 @@ class ReplyView(Vertical):
         """`is_live`: the reply is being written; otherwise it is shown as it was kept."""
         super().__init__()
         self.turn_id = turn.id
-        self._turn = turn
+        self.turn = turn
         self._is_live = is_live
         self._stream = NeutralisingStream()
         self._pending = ""
@@ -93,6 +107,7 @@ class ReplyView(Vertical):
         self._body = ReplyMarkdown(None if is_live else neutralise(turn.text))
         self._footnote = Static(Content(""), classes="footnote")
         self._footnote_says = ("", False)
+        self._place: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
         yield self._thinking
@@ -101,11 +116,11 @@ class ReplyView(Vertical):
 
     def on_mount(self) -> None:
         self._is_ready.set()
-        if self._turn.thinking and not self._is_live:
-            self._thinking.grow(self._turn.thinking)
+        if self.turn.thinking and not self._is_live:
+            self._thinking.grow(self.turn.thinking)
             self._thinking.finish(is_live=False)
         if not self._is_live:
-            self.set_footnote(_FOOTNOTES.get(self._turn.state, ""), is_error=self._turn.state is TurnState.FAILED)
+            self.set_footnote(_FOOTNOTES.get(self.turn.state, ""), is_error=self.turn.state is TurnState.FAILED)
 
     def grow(self, text: str, thinking: str) -> None:
         """More of the reply came. Returns at once; it is drawn soon."""
@@ -118,7 +133,7 @@ class ReplyView(Vertical):
 
     async def finish(self, turn: Turn, detail: str) -> None:
         """The reply is over: on return it stands whole, with a note on how it ended where that matters."""
-        self._turn = turn
+        self.turn = turn
         self._pending += self._stream.finish()
         self._thinking.finish(is_live=True)
         if self._drawing is not None:
@@ -133,12 +148,22 @@ class ReplyView(Vertical):
 
     def set_footnote(self, text: str, *, is_error: bool = False) -> None:
         """Says something below the reply; nothing: takes the line away."""
-        if (text, is_error) == self._footnote_says:
-            return
-        self._footnote_says = (text, is_error)
-        self._footnote.set_class(bool(text), "-shown")
+        if (text, is_error) != self._footnote_says:
+            self._footnote_says = (text, is_error)
+            self._draw_footnote()
+
+    def set_place(self, place: tuple[int, int] | None) -> None:
+        """Says which of several versions this is; None: there is but one."""
+        if place != self._place:
+            self._place = place
+            self._draw_footnote()
+
+    def _draw_footnote(self) -> None:
+        text, is_error = self._footnote_says
+        words = " · ".join(filter(None, (text, place_words(self._place))))
+        self._footnote.set_class(bool(words), "-shown")
         self._footnote.set_class(is_error, "-error")
-        self._footnote.update(Content(text))
+        self._footnote.update(Content(words))
 
     def toggle_thinking(self) -> None:
         """Opens or folds the thinking."""

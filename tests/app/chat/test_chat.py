@@ -192,7 +192,7 @@ async def test_brackets_are_text_everywhere(tmp_path: Path, text: str) -> None:
         await stage.ask(f"Me: {text}")
         stage.app.screen.show_note(f"Note {text}")  # type: ignore[attr-defined]
         await stage.until_shown(f"▌ Me: {text}", f"{text} said", f"Fault {text}.", f"m{text} · {text}", f"Note {text}")
-        stage.app.controller.list_conversations()
+        stage.app.controller.library.list_all()
         await stage.until_shown(f"Me: {text}", "2 turns")
 
 

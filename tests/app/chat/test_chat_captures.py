@@ -93,6 +93,30 @@ async def offers(stage: Stage, engine: FakeEngine) -> None:
     await stage.until_shown("/continue", "/copy")
 
 
+async def branches(stage: Stage, engine: FakeEngine) -> None:
+    await stage.ask("What is a list?")
+    await stage.press("ctrl+r")
+    await stage.until_shown("version 2 of 2")
+    await stage.until_idle()
+    await stage.ask("And a set, in [/] a few words that fill a line of the screen and more, for it is long?")
+    await stage.press("ctrl+b")
+    await stage.until_shown("○ reply")
+
+
+async def editing(stage: Stage, engine: FakeEngine) -> None:
+    await branches(stage, engine)
+    await stage.press("escape", "alt+up", "alt+up", "alt+e")
+    await stage.until_shown("Editing")
+
+
+async def search(stage: Stage, engine: FakeEngine) -> None:
+    await stage.ask("What is a list?")
+    await stage.press("ctrl+n")
+    await stage.ask("And what makes [/] another list of the very same things, however long this may be?")
+    await stage.press("ctrl+f", *"list")
+    await stage.until_shown("2 found")
+
+
 def engine_for(scene: Scene) -> FakeEngine:
     """The engine that a scene needs."""
     never = threading.Event()
@@ -125,7 +149,7 @@ def steady(text: str) -> str:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
 @pytest.mark.parametrize(
     "scene",
-    [loading, failed, conversation, writing, stopped, window_full, conversations, keys, offers],
+    [loading, failed, conversation, writing, stopped, window_full, conversations, keys, offers, branches, editing, search],
     ids=lambda scene: scene.__name__,
 )
 async def test_screens_stand_as_they_were_found_good(scene: Scene, size: tuple[int, int], tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""The conversations on disk, as the chat asks for them: the list, opening one, searching in all.
+
+Owns what was asked for and has not come yet, and what happens when the file has been opened. Knows the conversation
+that is shown through its desk, the file through the recorder.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.chat import events
+from app.chat.branches import showing
+from app.chat.conversation import Conversation
+from app.chat.recorder import Recorder
+from app.chat.view import ChatView
+
+
+class Desk(Protocol):
+    """What is shown, as the library changes it."""
+
+    @property
+    def conversation(self) -> Conversation: ...
+    def show_other(self, conversation: Conversation) -> None: ...
+    def show_changed(self, conversation: Conversation) -> None: ...
+
+
+class Library:
+    """Asks for conversations and shows what has come."""
+
+    def __init__(
+        self, desk: Desk, recorder: Recorder, view: ChatView, *, opening_key: str, continues_last: bool
+    ) -> None:
+        self._desk = desk
+        self._recorder = recorder
+        self._view = view
+        self._opening_key = opening_key
+        self._continues_last = continues_last
+        self._wanted_turn: str | None = None
+
+    def list_all(self) -> None:
+        """Asks for the list of conversations."""
+        self._recorder.list_conversations()
+
+    def open(self, conversation_id: str) -> None:
+        """Asks for a conversation; it is shown when it has been read."""
+        if conversation_id != self._desk.conversation.id:
+            self._recorder.load(conversation_id)
+
+    def open_at(self, conversation_id: str, turn_id: str) -> None:
+        """Opens a conversation on the branch that goes through this turn, and goes there."""
+        if conversation_id == self._desk.conversation.id:
+            self._go_to(turn_id)
+        else:
+            self._wanted_turn = turn_id
+            self._recorder.load(conversation_id)
+
+    def search(self, text: str) -> None:
+        """Looks for a text in all conversations."""
+        self._recorder.search(text)
+
+    def take(self, event: events.HistoryEvent) -> None:
+        """Takes in what the recorder posted."""
+        match event:
+            case events.HistoryOpened():
+                self._take_opened(event)
+            case events.HistoryFailed():
+                self._view.show_note(event.sentence, is_warning=True)
+            case events.HistoryListed():
+                self._view.show_conversations(event.lines)
+            case events.Searched():
+                self._view.show_hits(event.text, event.hits)
+            case events.ConversationLoaded():
+                self._desk.show_other(event.conversation)
+                wanted, self._wanted_turn = self._wanted_turn, None
+                if wanted is not None:
+                    self._go_to(wanted)
+
+    def _go_to(self, turn_id: str) -> None:
+        conversation = self._desk.conversation
+        if all(turn.id != turn_id for turn in conversation.turns):
+            self._desk.show_changed(showing(conversation, turn_id))
+        self._view.go_to_turn(turn_id)
+
+    def _take_opened(self, history: events.HistoryOpened) -> None:
+        self._view.set_prompts(history.prompts)
+        if history.note:
+            self._view.show_note(history.note, is_warning=True)
+        shown = self._desk.conversation
+        if not history.latest or shown.turns:
+            return
+        latest = max(history.latest, key=lambda line: line.updated_at)
+        is_draft_alone = latest.num_turns == 0 and latest.has_draft
+        if (self._continues_last or is_draft_alone) and not shown.draft:
+            self._recorder.load(latest.id)
+        elif latest.is_broken_off:
+            self._view.show_note(
+                f"The last conversation broke off in the middle of a reply: {self._opening_key} opens it."
+            )
