@@ -1,16 +1,22 @@
 """What can complete the word that is being written: a value for each offer.
 
-Owns the offer's fields and those of slash words. Does not know where offers are shown.
+Owns the offer's fields, those of slash words, and those of files behind an @. Does not know where offers are shown.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.chat.commands.command import Command
 from app.chat.commands.key_table import KeyTable
 from app.chat.commands.registry import command_of, commands_beginning
+
+_BEGUN_MENTION = re.compile(r"(?<!\S)@(\S*)$")
+_MAX_FILES = 40
 
 Choices = Callable[[Command], tuple[str, ...]]
 
@@ -57,3 +63,36 @@ def _argument_offers(command: Command, begun: str, choices: Choices) -> list[Off
         for choice in choices(command)
         if choice.lower().startswith(begun.lower())
     ]
+
+
+def file_offers(before: str, folder: Path) -> list[Offer]:
+    """Offers for a file that is named behind an @, folder by folder. before: all that stands before the cursor."""
+    match = _BEGUN_MENTION.search(before[-4096:])
+    if match is None:
+        return []
+    begun = match.group(1)
+    parent, _, name = begun.rpartition("/")
+    base = f"{parent}/" if "/" in begun else ""
+    return [
+        Offer(typed=f"@{begun}", text=f"@{base}{entry}", label=f"@{base}{entry}")
+        for entry in _entries(folder / Path(base).expanduser(), name)
+    ]
+
+
+def _entries(folder: Path, begun: str) -> list[str]:
+    """The files and folders (with a slash behind them) whose names begin so, unless a file is named in full already.
+
+    Hidden ones only where a dot is written.
+    """
+    try:
+        with os.scandir(folder) as found:
+            entries = [
+                f"{entry.name}/" if entry.is_dir() else entry.name
+                for entry in found
+                if entry.name.lower().startswith(begun.lower())
+                and (begun or not entry.name.startswith("."))
+                and not any(char.isspace() for char in entry.name)
+            ]
+    except (OSError, ValueError, RuntimeError):
+        return []
+    return [] if begun in entries else sorted(entries)[:_MAX_FILES]

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from app.chat import events
 from app.chat.active_reply import ActiveReply
+from app.chat.attaching import Attaching
 from app.chat.branches import places
 from app.chat.commands.key_table import KeyTable
 from app.chat.conversation import Conversation, Turn, TurnState
@@ -64,6 +65,7 @@ class ChatController:
         self.facts: ModelFacts | None = None
         self.conversation = Conversation(system=system)
         self.library = Library(self, recorder, view, opening_key=keys.hint("open"), continues_last=continues_last)
+        self.attaching = Attaching(self, engine, recorder, view)
         self.revisions = Revisions(self, self.library, recorder)
 
     @property
@@ -115,13 +117,16 @@ class ChatController:
 
     def submit(self, text: str) -> bool:
         """Sends a message; False (and a note that says why) where that can't be done now."""
-        if not text.strip():
+        if not text.strip() and not self.conversation.attachments:
             return False
         if refusal := self._refusal():
             self._view.show_note(refusal, is_warning=True)
             return False
-        question = Turn(parent=self.conversation.leaf, role=Role.USER, text=text)
-        self.revisions.remember("the message", draft=text)
+        if not self.attaching.attach_mentioned(text):
+            return False
+        attachments = self.attaching.release()
+        question = Turn(parent=self.conversation.leaf, role=Role.USER, text=text, attachments=attachments)
+        self.revisions.remember("the message", draft=text, attachments=attachments)
         self.conversation = replace(self.conversation.with_turn(question), draft="")
         self._draft_changed = False
         self._view.add_turn(question)
@@ -200,10 +205,6 @@ class ChatController:
         self._recorder.save_conversation(conversation)
         self._show(conversation)
 
-    def tell(self, text: str) -> None:
-        """Says something above the input."""
-        self._view.show_note(text)
-
     def show_other(self, conversation: Conversation) -> None:
         """Another conversation has been read: leaves the one that is shown for it."""
         self._leave_conversation()
@@ -260,6 +261,9 @@ class ChatController:
         return bool(collected)
 
     def _take(self, event: events.Event) -> None:
+        if isinstance(event, events.HistoryEvent):
+            self.library.take(event)
+            return
         match event:
             case events.LoadProgressed():
                 self._view.show_load_step(event.step)
@@ -267,14 +271,8 @@ class ChatController:
                 self._take_engine(event.facts)
             case events.LoadFailed():
                 self._take_load_failure(event)
-            case (
-                events.HistoryOpened()
-                | events.HistoryFailed()
-                | events.HistoryListed()
-                | events.ConversationLoaded()
-                | events.Searched()
-            ):
-                self.library.take(event)
+            case events.TokensCounted():
+                self.attaching.take_count(event)
             case _:
                 if self._reply is not None and event.turn_id == self._reply.turn_id:
                     self._take_reply_event(self._reply, event)
@@ -381,6 +379,7 @@ class ChatController:
         self.conversation = conversation
         self._view.show_conversation(conversation)
         self._view.set_draft(conversation.draft)
+        self.attaching.show()
         last = conversation.turns[-1].figures if conversation.turns else None
         used_tokens = last.prompt_tokens + last.reply_tokens if last else None
         activity = "loading" if self._is_loading else "no model" if self._load_error else ""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from app.chat.attachments import Attachment, prompt_text
 from app.chat.engine_port import EndReason, PromptTurn, ReplyFigures, Role
 from app.chat.plain_text import one_line, shortened
 
@@ -59,6 +60,7 @@ class Turn:
     state: TurnState = TurnState.FINISHED
     created_at: float = field(default_factory=time.time)
     figures: ReplyFigures | None = None
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def can_go_on(self) -> bool:
@@ -73,10 +75,10 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """Turns from the first to the one shown last (`leaf` of the tree of turns), the system prompt and the draft.
+    """Turns from the first to the one shown last (`leaf` of the tree of turns), the system prompt, the draft.
 
     `others` are the turns of the branches that are not shown, in the order they were written. `window_start` names
-    the first turn that the model still sees; None: all of them.
+    the first turn that the model still sees; None: all of them. `attachments` go with the draft.
     """
 
     id: str = field(default_factory=new_id)
@@ -88,6 +90,7 @@ class Conversation:
     is_pinned: bool = False
     window_start: str | None = None
     draft: str = ""
+    attachments: tuple[Attachment, ...] = ()
     created_at: float = field(default_factory=time.time)
 
     @property
@@ -109,7 +112,8 @@ class Conversation:
         """The conversation with this turn in place of the one of the same id, or behind the last."""
         if any(known.id == turn.id for known in self.turns):
             return replace(self, turns=tuple(turn if known.id == turn.id else known for known in self.turns))
-        title = self.title or (title_of(turn.text) if turn.role is Role.USER else "")
+        words = turn.text if turn.text.strip() or not turn.attachments else turn.attachments[0].name
+        title = self.title or (title_of(words) if turn.role is Role.USER else "")
         return replace(self, turns=(*self.turns, turn), title=title)
 
     def without_last(self) -> Conversation:
@@ -135,7 +139,8 @@ def prompt_turns(conversation: Conversation, vocabulary: str, *, first: int | No
 
 def _prompt_turn(turn: Turn, vocabulary: str) -> PromptTurn:
     ids_hold = turn.ids is not None and turn.vocabulary == vocabulary and not turn.thinking
-    return PromptTurn(role=turn.role, text=turn.text, ids=turn.ids if ids_hold else None)
+    text = prompt_text(turn.text, turn.attachments)
+    return PromptTurn(role=turn.role, text=text, ids=turn.ids if ids_hold else None)
 
 
 def droppable_starts(turns: Sequence[Turn], first_seen: int) -> list[int]:

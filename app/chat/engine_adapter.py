@@ -120,6 +120,13 @@ class RuntimeEngine:
         except Exception as fault:
             raise _fault_of(fault) from fault
 
+    def count_tokens(self, text: str) -> int:
+        """The tokens of a text by itself."""
+        try:
+            return len(self._engine.encode(text, replace(self._options, raw=True)).ids)
+        except Exception as fault:
+            raise _fault_of(fault) from fault
+
     def reply(
         self,
         turns: Sequence[PromptTurn],

@@ -117,6 +117,10 @@ class ChatEngine(Protocol):
         """The number of prompt tokens these turns make, the opening of the reply included. Raises EngineFault."""
         ...
 
+    def count_tokens(self, text: str) -> int:
+        """The tokens of a text by itself. Raises EngineFault."""
+        ...
+
     def reply(
         self,
         turns: Sequence[PromptTurn],

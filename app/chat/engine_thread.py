@@ -35,6 +35,7 @@ from app.chat.events import (
     ReplyGrew,
     ReplyStarted,
     SmallerWindow,
+    TokensCounted,
     WindowFull,
 )
 
@@ -64,7 +65,7 @@ class EngineThread:
     def __init__(self, loader: EngineLoader, mailbox: Mailbox) -> None:
         self._loader = loader
         self._mailbox = mailbox
-        self._requests: queue.SimpleQueue[ReplyRequest | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[ReplyRequest | str | None] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._lock = threading.Lock()
         self._stream: ReplyStream | None = None
@@ -79,6 +80,10 @@ class EngineThread:
     def ask(self, request: ReplyRequest) -> None:
         """Asks for a reply; what becomes of it comes through the mailbox."""
         self._requests.put(request)
+
+    def count(self, text: str) -> None:
+        """Asks how many tokens a text is; that comes through the mailbox, once nothing else is being done."""
+        self._requests.put(text)
 
     def cancel(self, turn_id: str) -> None:
         """Stops the reply of this turn, also before it has begun."""
@@ -111,9 +116,18 @@ class EngineThread:
         try:
             self._mailbox.post(EngineReady(facts=engine.facts))
             while (request := self._requests.get()) is not None and not self._leaving.is_set():
-                self._answer(engine, request)
+                if isinstance(request, str):
+                    self._count(engine, request)
+                else:
+                    self._answer(engine, request)
         finally:
             engine.close()
+
+    def _count(self, engine: ChatEngine, text: str) -> None:
+        try:
+            self._mailbox.post(TokensCounted(text=text, num_tokens=engine.count_tokens(text)))
+        except EngineFault:
+            pass  # The text is told by its lines, then.
 
     def _report_load(self, step: LoadStep) -> None:
         if self._leaving.is_set():

@@ -132,8 +132,18 @@ class Searched:
 
 
 ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokensCounted:
+    """So many tokens a text is."""
+
+    text: str
+    num_tokens: int
+
+
 HistoryEvent = HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | Searched
-Event = ReplyEvent | HistoryEvent | LoadProgressed | EngineReady | LoadFailed
+Event = ReplyEvent | HistoryEvent | TokensCounted | LoadProgressed | EngineReady | LoadFailed
 
 
 class Mailbox:

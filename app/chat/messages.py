@@ -18,6 +18,10 @@ class PromptSubmitted(Message):
 class PromptEdited(Message):
     """What stands in the input has changed."""
 
+
+class LongTextPasted(Message):
+    """The user pasted a text that is too long to stand in the input."""
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text

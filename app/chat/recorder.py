@@ -36,6 +36,10 @@ class Recorder:
         """Keeps everything but the turns: the draft, the title, the window."""
         self._jobs.put(lambda store: store.save_conversation(conversation))
 
+    def save_attachments(self, conversation: Conversation) -> None:
+        """Keeps what is attached to the draft."""
+        self._jobs.put(lambda store: store.save_attachments(conversation))
+
     def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
         """Keeps turns, new or changed, and the conversation they belong to."""
         self._jobs.put(lambda store: store.save_turns(conversation, turns))

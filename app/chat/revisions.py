@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from app.chat.attachments import Attachment
 from app.chat.branches import ending_at, showing, siblings
 from app.chat.conversation import Conversation, Turn, TurnState, title_of
 from app.chat.engine_port import Role
@@ -28,7 +29,6 @@ class Desk(Protocol):
     def keep_turn(self, turn: Turn) -> None: ...
     def answer(self, question: Turn) -> None: ...
     def new_conversation(self) -> None: ...
-    def tell(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +49,20 @@ class Revisions:
         self._recorder = recorder
         self._steps: list[_Step] = []
 
-    def remember(self, title: str, *, draft: str = "") -> None:
-        """The shown conversation is about to change: notes how it stands. draft: what to put back into the input."""
+    def remember(self, title: str, *, draft: str = "", attachments: tuple[Attachment, ...] = ()) -> None:
+        """The shown conversation is about to change: notes how it stands.
+
+        draft, attachments: what to put back into the input.
+        """
         before = self._desk.conversation
-        self._add(before.id, title, lambda: self._desk.show_changed(self._as_before(before, draft)))
+        self._add(before.id, title, lambda: self._desk.show_changed(self._as_before(before, draft, attachments)))
 
     def edit(self, turn: Turn, text: str) -> None:
         """Puts a turn with this text beside the other. To a question there is a new answer; a reply ends the branch."""
         self.remember(f"the edit of {title_of(turn.text)}")
         conversation = ending_at(self._desk.conversation, turn.parent)
         if turn.role is Role.USER:
-            edited = Turn(parent=turn.parent, role=turn.role, text=text)
+            edited = Turn(parent=turn.parent, role=turn.role, text=text, attachments=turn.attachments)
             self._desk.show_changed(conversation.with_turn(edited))
             self._desk.answer(edited)
         else:
@@ -90,7 +93,6 @@ class Revisions:
         """Gives the conversation another title."""
         self.remember("the renaming")
         self._desk.show_changed(replace(self._desk.conversation, title=title_of(title)))
-        self._desk.tell(f"Renamed: {self._desk.conversation.title}")
 
     def pin(self, conversation_id: str, *, is_pinned: bool) -> None:
         """Pins a conversation to the head of the list, or lets it go."""
@@ -134,10 +136,16 @@ class Revisions:
         self._steps.append(_Step(conversation_id=conversation_id, title=title, undo=undo))
         del self._steps[:-_MAX_STEPS]
 
-    def _as_before(self, before: Conversation, draft: str) -> Conversation:
+    def _as_before(self, before: Conversation, draft: str, attachments: tuple[Attachment, ...]) -> Conversation:
         """What stood before, with every turn that was written since kept as another branch, and today's draft."""
         now = self._desk.conversation
         newest = {turn.id: turn for turn in (*before.all_turns, *now.all_turns)}
         leaf = before.leaf
-        whole = replace(before, turns=(), others=tuple(newest.values()), draft=now.draft or draft)
+        whole = replace(
+            before,
+            turns=(),
+            others=tuple(newest.values()),
+            draft=now.draft or draft,
+            attachments=now.attachments or attachments,
+        )
         return ending_at(whole, leaf)

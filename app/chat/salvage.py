@@ -84,7 +84,12 @@ def copy_readable(damaged: Path, store: Store) -> int:
 
 def _turn_values(row: sqlite3.Row) -> list[object]:
     names = ("id", "parent", "role", "text", "thinking", "ids", "vocabulary", "model", "state", "figures", "created_at")
-    return [row[name] for name in names]
+    return [*(row[name] for name in names), _newer(row, "attachments")]
+
+
+def _newer(row: sqlite3.Row, name: str) -> object:
+    """A value that files of earlier versions do not have."""
+    return row[name] if name in row.keys() else None  # noqa: SIM118 (a row is no dictionary)
 
 
 def _conversation_of(row: sqlite3.Row) -> tuple[Conversation, str | None]:
@@ -93,7 +98,7 @@ def _conversation_of(row: sqlite3.Row) -> tuple[Conversation, str | None]:
         title=str(row["title"] or _LOST_TITLE),
         system=str(row["system"] or ""),
         model=str(row["model"] or ""),
-        is_pinned="pinned" in row.keys() and bool(row["pinned"]),  # noqa: SIM118 (a row is no dictionary)
+        is_pinned=bool(_newer(row, "pinned")),
         window_start=row["window_start"],
         draft=str(row["draft"] or ""),
         created_at=row["created_at"] if isinstance(row["created_at"], float) else 0.0,

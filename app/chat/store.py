@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.chat.attachments import Attachment
 from app.chat.branches import branch_to
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import ReplyFigures, Role
@@ -28,9 +29,10 @@ from app.chat.store_schema import SCHEMA_VERSION, bring_up_to_date, prepare_word
 _BUSY_TIMEOUT_MS = 5000
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CHECKED_BYTES = 256 * 2**20
+_LONGEST_RECALLED = 20_000
 _DELETED_FOR_GOOD_S = 7 * 24 * 3600
 _CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, draft, pinned, created_at"
-_TURN_COLUMNS = "id, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at"
+_TURN_COLUMNS = "id, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at, attachments"
 # The row keeps its number, by which the index of words knows it.
 _TURN_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _TURN_COLUMNS.split(", ")[1:])
 
@@ -154,13 +156,22 @@ class Store:
             ),
         )
 
+    def save_attachments(self, conversation: Conversation) -> None:
+        """Writes what is attached to the draft: apart from the rest, since it may be large."""
+        with self._transaction() as connection:
+            self._write_conversation(connection, conversation)
+            connection.execute(
+                "UPDATE conversations SET attachments = ? WHERE id = ?",
+                (_text_of_attachments(conversation.attachments), conversation.id),
+            )
+
     def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
         """Writes the turns and the conversation that holds them, all or nothing."""
         with self._transaction() as connection:
             self._write_conversation(connection, conversation)
             for turn in turns:
                 connection.execute(
-                    f"INSERT INTO turns (conversation, {_TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                    f"INSERT INTO turns (conversation, {_TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                     f"ON CONFLICT (id) DO UPDATE SET {_TURN_CHANGES}",
                     (conversation.id, *_row_of_turn(turn)),
                 )
@@ -169,7 +180,7 @@ class Store:
         """The conversation, the turns of its other branches apart; None where there is none of that id."""
         with _named_faults(self.path):
             row = self._connection.execute(
-                f"SELECT {_CONVERSATION_COLUMNS} FROM conversations WHERE id = ?", (conversation_id,)
+                f"SELECT {_CONVERSATION_COLUMNS}, attachments FROM conversations WHERE id = ?", (conversation_id,)
             ).fetchone()
             if row is None:
                 return None
@@ -177,7 +188,7 @@ class Store:
                 f"SELECT {_TURN_COLUMNS} FROM turns WHERE conversation = ? ORDER BY rowid", (conversation_id,)
             ).fetchall()
         turns = [turn_of_row(turn_row) for turn_row in rows]
-        identity, title, system, model, leaf, window_start, draft, is_pinned, created_at = row
+        identity, title, system, model, leaf, window_start, draft, is_pinned, created_at, attachments = row
         branch = branch_to(turns, leaf)
         shown = {turn.id for turn in branch}
         return Conversation(
@@ -190,6 +201,7 @@ class Store:
             is_pinned=bool(is_pinned),
             window_start=window_start,
             draft=draft,
+            attachments=_attachments_of_text(attachments),
             created_at=created_at,
         )
 
@@ -197,10 +209,10 @@ class Store:
         """The conversations that hold anything and are not deleted: those that are pinned, then the latest first."""
         with _named_faults(self.path):
             rows = self._connection.execute(
-                "SELECT c.id, c.title, c.updated_at, count(t.id), c.draft <> '', "
+                "SELECT c.id, c.title, c.updated_at, count(t.id), c.draft <> '' OR c.attachments <> '', "
                 "coalesce(max(t.id = c.leaf AND t.state = ?), 0), c.draft, c.pinned FROM conversations c "
                 "LEFT JOIN turns t ON t.conversation = c.id WHERE c.deleted_at IS NULL "
-                "GROUP BY c.id HAVING count(t.id) > 0 OR c.draft <> '' "
+                "GROUP BY c.id HAVING count(t.id) > 0 OR c.draft <> '' OR c.attachments <> '' "
                 "ORDER BY c.pinned DESC, c.updated_at DESC LIMIT ?",
                 (TurnState.PARTIAL, limit),
             ).fetchall()
@@ -221,8 +233,9 @@ class Store:
         """What the user sent lately in any conversation, the oldest first, repeats once."""
         with _named_faults(self.path):
             rows = self._connection.execute(
-                "SELECT text FROM turns WHERE role = ? GROUP BY text ORDER BY max(created_at) DESC LIMIT ?",
-                (Role.USER, limit),
+                "SELECT text FROM turns WHERE role = ? AND length(text) BETWEEN 1 AND ? "
+                "GROUP BY text ORDER BY max(created_at) DESC LIMIT ?",
+                (Role.USER, _LONGEST_RECALLED, limit),
             ).fetchall()
         return [row[0] for row in reversed(rows)]
 
@@ -265,12 +278,13 @@ def _row_of_turn(turn: Turn) -> tuple[object, ...]:
         str(turn.state),
         None if turn.figures is None else json.dumps(asdict(turn.figures)),
         turn.created_at,
+        _text_of_attachments(turn.attachments),
     )
 
 
 def turn_of_row(row: Sequence) -> Turn:
     """The turn that a row of `turns` holds; a value that makes no sense costs that value, not the turn."""
-    identity, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at = row
+    identity, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at, attachments = row
     return Turn(
         id=str(identity),
         parent=parent,
@@ -283,6 +297,7 @@ def turn_of_row(row: Sequence) -> Turn:
         state=TurnState(state) if state in set(TurnState) else TurnState.FINISHED,
         created_at=created_at if isinstance(created_at, float) else 0.0,
         figures=_figures_of_text(figures),
+        attachments=_attachments_of_text(attachments),
     )
 
 
@@ -290,6 +305,20 @@ def _ids_of_blob(blob: object) -> tuple[int, ...] | None:
     if not isinstance(blob, bytes) or len(blob) % array("i").itemsize:
         return None
     return tuple(array("i", blob))
+
+
+def _text_of_attachments(attachments: Sequence[Attachment]) -> str:
+    """JSON, in which half surrogates stand as escapes; empty for none: most turns have none."""
+    return json.dumps([asdict(attachment) for attachment in attachments]) if attachments else ""
+
+
+def _attachments_of_text(text: object) -> tuple[Attachment, ...]:
+    if not isinstance(text, str) or not text:
+        return ()
+    try:
+        return tuple(Attachment(**fields) for fields in json.loads(text))
+    except (ValueError, TypeError):
+        return ()
 
 
 def _figures_of_text(text: object) -> ReplyFigures | None:

@@ -38,11 +38,13 @@ CREATE TABLE turns (
 CREATE INDEX turns_of_conversation ON turns (conversation);
 CREATE INDEX conversations_by_time ON conversations (updated_at);
 """
-_PINS_AND_DELETIONS = """
+_PINS_DELETIONS_ATTACHMENTS = """
 ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE conversations ADD COLUMN deleted_at REAL;
+ALTER TABLE conversations ADD COLUMN attachments TEXT NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN attachments TEXT NOT NULL DEFAULT '';
 """
-_STEPS = (_FIRST, _PINS_AND_DELETIONS)
+_STEPS = (_FIRST, _PINS_DELETIONS_ATTACHMENTS)
 SCHEMA_VERSION = len(_STEPS)
 
 _FIRST_TRIGRAM_VERSION = (3, 34, 0)

@@ -142,6 +142,9 @@ class FakeEngine:
     def prompt_size(self, turns: Sequence[PromptTurn]) -> int:
         return sum(len(turn.text.split()) + 1 for turn in turns)
 
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
     def reply(
         self,
         turns: Sequence[PromptTurn],

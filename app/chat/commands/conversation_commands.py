@@ -33,6 +33,7 @@ def _search(desk: ChatScreen, argument: str) -> None:
 
 def _rename(desk: ChatScreen, argument: str) -> None:
     desk.controller.revisions.rename(argument)
+    desk.show_note(f"Renamed: {desk.controller.conversation.title}")
 
 
 def _pin(desk: ChatScreen, argument: str) -> None:

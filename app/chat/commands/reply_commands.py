@@ -33,12 +33,6 @@ def _go_on(desk: ChatScreen, argument: str) -> None:
     desk.controller.go_on()
 
 
-def _copy(desk: ChatScreen, argument: str) -> None:
-    replies = [turn.text for turn in desk.controller.conversation.turns if turn.role is Role.ASSISTANT]
-    desk.app.copy_to_clipboard(replies[-1])
-    desk.show_note("The reply was copied.")
-
-
 def _think(desk: ChatScreen, argument: str) -> None:
     if (reply := desk.transcript.last_reply) is not None:
         reply.toggle_thinking()
@@ -72,13 +66,6 @@ REPLY_COMMANDS = (
         handler=_go_on,
         keys=("ctrl+g",),
         refusal=lambda desk: desk.controller.refusal_to_go_on(),
-    ),
-    Command(
-        name="copy",
-        title="Copy the reply",
-        help="copy the latest reply as the model wrote it",
-        handler=_copy,
-        refusal=_no_reply,
     ),
     Command(
         name="think",

@@ -6,7 +6,9 @@ stand in `app/chat/commands`, the rules behind them in the controller.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from textual import events as textual_events
 from textual import work
@@ -15,16 +17,18 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Markdown
 
+from app.chat.attachments import Attachment
+from app.chat.clipboard import clipboard_command, put_into_clipboard
 from app.chat.commands.command import Command
 from app.chat.commands.key_table import KeyTable
 from app.chat.commands.registry import COMMANDS, command_of
 from app.chat.commands.slash import PlainMessage, SlashCall, UnknownWord, read_message
-from app.chat.completion import slash_offers
+from app.chat.completion import file_offers, slash_offers
 from app.chat.controller import ChatController
 from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import LoadStep, ModelFacts, Role
 from app.chat.events import Mailbox, WindowFull
-from app.chat.messages import OfferTaken, PromptEdited, PromptSubmitted, WindowAnswered
+from app.chat.messages import LongTextPasted, OfferTaken, PromptEdited, PromptSubmitted, WindowAnswered
 from app.chat.screens.ask import AskScreen
 from app.chat.screens.conversations import ConversationChoice, ConversationsScreen
 from app.chat.screens.editing import Editing
@@ -33,6 +37,7 @@ from app.chat.screens.search import SearchScreen
 from app.chat.search import Hit
 from app.chat.status import StatusFigures
 from app.chat.store import ConversationLine
+from app.chat.widgets.attachment_bar import AttachmentBar
 from app.chat.widgets.note_line import NoteLine
 from app.chat.widgets.offer_list import OfferList
 from app.chat.widgets.prompt import Prompt
@@ -61,6 +66,7 @@ class ChatScreen(Screen[None]):
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
         self.editing = Editing(self.prompt, self._save_edit)
+        self._attachments = AttachmentBar()
         self._question = WindowQuestion()
         self._status = StatusBar()
         for command in COMMANDS:
@@ -83,6 +89,7 @@ class ChatScreen(Screen[None]):
         yield self._question
         yield self.note
         yield self.offers
+        yield self._attachments
         yield self.prompt
         yield self._status
 
@@ -114,7 +121,8 @@ class ChatScreen(Screen[None]):
     def on_prompt_submitted(self, message: PromptSubmitted) -> None:
         self.note.clear()
         if self.editing.is_on:
-            self.editing.finish(message.text)
+            if message.text.strip():
+                self.editing.finish(message.text)
             return
         match read_message(message.text):
             case SlashCall() as call:
@@ -130,10 +138,22 @@ class ChatScreen(Screen[None]):
     def on_prompt_edited(self, message: PromptEdited) -> None:
         if self.editing.is_on:
             return
-        self.controller.set_draft(message.text)
+        text = self.prompt.text  # Word of an earlier edit may come late.
+        self.controller.set_draft(text)
+        self.controller.attaching.follow(text)
         before = self.prompt.text_before_cursor
-        is_at_end = len(before) == len(message.text)
-        self.offers.offer(slash_offers(before, self.keys, self._choices) if is_at_end else [])
+        is_at_end = len(before) == len(text)
+        offers = slash_offers(before, self.keys, self._choices) if is_at_end else []
+        self.offers.offer(offers or file_offers(before, Path.cwd()))
+        self.wake()
+
+    def on_long_text_pasted(self, message: LongTextPasted) -> None:
+        if self.editing.is_on:
+            self.show_note(
+                "That is too long to be pasted into a turn; a message can have it beside it.", is_warning=True
+            )
+        else:
+            self.controller.attaching.attach_paste(message.text)
         self.wake()
 
     def on_offer_taken(self, message: OfferTaken) -> None:
@@ -183,6 +203,13 @@ class ChatScreen(Screen[None]):
             self.app.open_url(event.href)
         else:
             self.show_note(f"Not opened, since it is no web address: {event.href}", is_warning=True)
+
+    def copy(self, text: str) -> None:
+        """Puts a text into the clipboard: by the terminal (OSC 52), and by the system's own program if there is one."""
+        self.app.copy_to_clipboard(text)
+        command = clipboard_command(os.environ)
+        if command is not None:
+            self.run_worker(lambda: put_into_clipboard(command, text), thread=True, group="clipboard")
 
     def keep_draft(self) -> None:
         """Takes in what stands in the input now: word of the last key may still be on its way."""
@@ -282,6 +309,9 @@ class ChatScreen(Screen[None]):
                 self.wake()
 
         self.app.push_screen(ConversationsScreen(lines, shown=self.controller.conversation.id), chosen)
+
+    def show_attachments(self, attachments: tuple[Attachment, ...]) -> None:
+        self._attachments.show(attachments)
 
     def go_to_turn(self, turn_id: str) -> None:
         if self.transcript.hides(turn_id):

@@ -14,8 +14,9 @@ from textual.content import Content
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
+from app.chat.attachments import is_long
 from app.chat.completion import Offer
-from app.chat.messages import PromptEdited, PromptSubmitted
+from app.chat.messages import LongTextPasted, PromptEdited, PromptSubmitted
 from app.chat.plain_text import neutralise
 from app.chat.prompt_history import PromptHistory
 
@@ -102,13 +103,16 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        self.insert_text(neutralise(event.text))
+        if is_long(event.text):
+            self.post_message(LongTextPasted(event.text))
+        else:
+            self.insert_text(neutralise(event.text))
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
         if self.text != self._recalled:
             self.earlier_prompts.leave()
-        self.post_message(PromptEdited(self.text))
+        self.post_message(PromptEdited())
 
     def insert_text(self, text: str) -> None:
         """Puts text where the cursor is, in place of what is selected."""
@@ -122,8 +126,7 @@ class Prompt(TextArea):
 
     def action_submit(self) -> None:
         """Sends."""
-        if self.text.strip():
-            self.post_message(PromptSubmitted(self.text))
+        self.post_message(PromptSubmitted(self.text))
 
     def action_newline(self) -> None:
         """Begins a new line."""
@@ -131,7 +134,8 @@ class Prompt(TextArea):
 
     def sent(self) -> None:
         """What stood here was taken."""
-        self.earlier_prompts.add(self.text)
+        if self.text.strip():
+            self.earlier_prompts.add(self.text)
         self.clear()
 
     def action_cursor_up(self, select: bool = False) -> None:

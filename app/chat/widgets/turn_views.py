@@ -18,6 +18,7 @@ from textual.widgets import Static
 
 from app.chat.conversation import Turn, TurnState
 from app.chat.plain_text import NeutralisingStream, neutralise, one_line
+from app.chat.widgets.attachment_bar import attachment_line
 from app.chat.widgets.reply_markdown import ReplyMarkdown
 from app.chat.widgets.thinking_fold import ThinkingFold
 
@@ -55,7 +56,8 @@ class QuestionView(Static):
     def __init__(self, turn: Turn) -> None:
         self.turn_id = turn.id
         self.turn = turn
-        self._text = Content(_beginning(neutralise(turn.text).strip("\n")))
+        lines = [_beginning(neutralise(turn.text).strip("\n")), *map(attachment_line, turn.attachments)]
+        self._text = Content("\n".join(filter(None, lines)))
         super().__init__(self._text)
 
     def set_place(self, place: tuple[int, int] | None) -> None:

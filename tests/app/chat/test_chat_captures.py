@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from chat_stage import FakeEngine, Script, Stage, chat, says
+from textual import events
 
 from app.chat.engine_port import EngineFault, LoadStep, ModelFacts, ReplyPiece
+from app.chat.widgets.prompt import Prompt
 
 CAPTURES = Path(__file__).parent / "captures"
 SIZES = [(40, 20), (80, 24), (140, 30)]
@@ -117,6 +119,14 @@ async def search(stage: Stage, engine: FakeEngine) -> None:
     await stage.until_shown("2 found")
 
 
+async def attached(stage: Stage, engine: FakeEngine) -> None:
+    await stage.until_idle()
+    prompt = stage.app.screen.query_one(Prompt)
+    prompt.post_message(events.Paste("a [line] of many words\n" * 3000))
+    await stage.press(*"What is this?")
+    await stage.until_shown("15,000 tokens", "What is this?")
+
+
 def engine_for(scene: Scene) -> FakeEngine:
     """The engine that a scene needs."""
     never = threading.Event()
@@ -149,7 +159,21 @@ def steady(text: str) -> str:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
 @pytest.mark.parametrize(
     "scene",
-    [loading, failed, conversation, writing, stopped, window_full, conversations, keys, offers, branches, editing, search],
+    [
+        loading,
+        failed,
+        conversation,
+        writing,
+        stopped,
+        window_full,
+        conversations,
+        keys,
+        offers,
+        branches,
+        editing,
+        search,
+        attached,
+    ],
     ids=lambda scene: scene.__name__,
 )
 async def test_screens_stand_as_they_were_found_good(scene: Scene, size: tuple[int, int], tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_commands_are_offered_while_they_are_typed(tmp_path: Path) -> None
         await stage.press("/", "t")
         await stage.until_shown("/think", "/top")
         assert "/regen" not in stage.text()
-        await stage.press("down", "tab")
+        await stage.press("down", "down", "tab")
         assert prompt_text(stage.app) == "/top"
         assert "/think" not in stage.text()
         await stage.press("ctrl+u", "/", "escape")
@@ -109,7 +109,7 @@ def test_what_is_offered() -> None:
         return [offer.label for offer in slash_offers(before, key_table(), lambda command: ("dark", "light"))]
 
     assert labels("") == labels("x /n") == labels("//n") == labels("/n\n") == []
-    assert labels("/ne") == ["/new"]
+    assert labels("/ren") == ["/rename TITLE"]
     assert labels("/elp") == ["/help"]
     assert labels("/help l") == ["light"]
     assert len(labels("/")) == len(COMMANDS)
@@ -132,9 +132,9 @@ async def test_the_palette_offers_what_can_be_done(tmp_path: Path) -> None:
 
 async def test_keys_of_the_settings_take_the_place_of_the_commands_own(tmp_path: Path) -> None:
     engine = FakeEngine(scripts=[says("one"), says("two"), says("three")])
-    keys = {"regen": ("alt+r", "f5"), "help": (), "nwe": ("f6",), "open": ("x",)}
+    keys = {"regen": ("alt+r", "f5"), "help": (), "renam": ("f6",), "open": ("x",)}
     async with chat(engine, tmp_path / "chat.db", size=(140, 30), keys=keys) as stage:
-        await stage.until_shown("there is no such command (did you mean new?)", "open: x is needed for writing")
+        await stage.until_shown("there is no such command (did you mean rename?)", "open: x is needed for writing")
         await stage.ask("question")
         await stage.press("ctrl+r", "f1")
         await stage.pilot.pause()

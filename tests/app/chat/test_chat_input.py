@@ -67,17 +67,34 @@ async def test_escape_sequences_that_are_pasted_become_text(tmp_path: Path) -> N
         await stage.until_shown("a␛[2J␇\ufffdb [/]")
 
 
-async def test_a_paste_of_many_thousand_lines(tmp_path: Path) -> None:
+async def test_a_paste_of_many_thousand_lines_is_attached(tmp_path: Path) -> None:
     text = "\n".join(f"line {number} [/]" for number in range(5000))
     engine = FakeEngine()
     engine.facts = type(engine.facts)(name="t", description="", context_size=10**6, vocabulary="w")
     async with chat(engine, tmp_path / "chat.db") as stage:
         await stage.until_idle()
         await paste(stage, text)
+        await stage.until_shown("+ Pasted text 1 · 15,000 tokens · 5,000 lines", "/drop takes it out")
         await stage.press("enter")
         await stage.until_idle()
-        await stage.until_shown("… and 4,940 more lines", "Fine.")
-    assert engine.asked[0][-1].text == text
+        await stage.until_shown("▌ + Pasted text 1 · 15,000 tokens", "Fine.")
+        assert "/drop" not in stage.text()
+    assert engine.asked[0][-1].text == f"Pasted text 1:\n```\n{text}\n```"
+
+
+async def test_a_line_of_a_million_characters_is_attached_at_once(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    engine.facts = type(engine.facts)(name="t", description="", context_size=10**7, vocabulary="w")
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await paste(stage, "x[/]" * 250_000)
+        await stage.press("w", "h", "y")
+        await stage.until_shown("+ Pasted text 1 · 1 tokens · 1,000,000 characters", "│ why")
+        await stage.press("enter")
+        await stage.until_idle()
+        await stage.until_shown("▌ why", "▌ + Pasted text 1", "Fine.")
+        await stage.press("up")
+        await stage.until_shown("│ why")
 
 
 @pytest.mark.parametrize("text", ["你好，世界", "日本語の文", "한국어", "naïve — ‘x’", "👩‍👩‍👧 é"])

@@ -1,0 +1,98 @@
+"""Texts that go with a message without standing in it: files that it names, and what was pasted and is long.
+
+Owns what an attachment is, how a file becomes one, and how the model is shown both message and attachments. Does not
+know the screen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_FILE_BYTES = 8 * 2**20
+LONG_PASTE_CHARS = 8000
+LONG_PASTE_LINES = 200
+
+_MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_END_MARKS = ".,;:!?)]}'"
+
+
+class AttachmentError(Exception):
+    """A file can't be attached; the message is one sentence for the screen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attachment:
+    """A text with a name. `num_tokens`: how many tokens it is for the model that counted; None: not counted yet.
+
+    `is_mentioned`: it is attached because the message names it.
+    """
+
+    name: str
+    text: str
+    num_tokens: int | None = None
+    is_mentioned: bool = False
+
+    @property
+    def size_words(self) -> str:
+        """Its size for a person: tokens where they are known, and lines, or characters of a single line."""
+        num_lines = self.text.count("\n") + (not self.text.endswith("\n"))
+        size = f"{num_lines:,} lines" if num_lines > 1 else f"{len(self.text):,} characters"
+        return size if self.num_tokens is None else f"{self.num_tokens:,} tokens · {size}"
+
+
+def is_long(text: str) -> bool:
+    """Whether a pasted text is better attached than written into the input."""
+    return len(text) > LONG_PASTE_CHARS or text.count("\n") >= LONG_PASTE_LINES
+
+
+def read_file(name: str, folder: Path) -> Attachment:
+    """The file of this name (relative to the folder, or absolute) as an attachment. Raises AttachmentError."""
+    path = folder / Path(name).expanduser()
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise AttachmentError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: attach a part of it.")
+        content = path.read_bytes()
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or fault
+        raise AttachmentError(f"{name} can't be read: {reason}.") from fault
+    if b"\0" in content:
+        raise AttachmentError(f"{name} is no text.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise AttachmentError(f"{name} is no UTF-8 text (byte {fault.start:,} is the first that is none).") from fault
+    return Attachment(name=name, text=text)
+
+
+def mentioned_files(text: str, folder: Path) -> list[str]:
+    """The files that a message names behind an @, each once; what is no file is part of the message."""
+    names: list[str] = []
+    for quoted, plain in _MENTION.findall(text):
+        candidates = [quoted] if quoted else [plain, plain.rstrip(_END_MARKS)]
+        name = next((name for name in candidates if name and _is_file(folder / Path(name).expanduser())), None)
+        if name is not None and name not in names:
+            names.append(name)
+    return names
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def prompt_text(text: str, attachments: Sequence[Attachment]) -> str:
+    """What the model sees: the attachments, each between fences with its name, and below them the message."""
+    parts = [_fenced(attachment) for attachment in attachments]
+    return "\n\n".join([*parts, text] if text.strip() else parts) if parts else text
+
+
+def _fenced(attachment: Attachment) -> str:
+    longest = max((len(run) for run in re.findall("`+", attachment.text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    body = attachment.text.rstrip("\n")
+    return f"{attachment.name}:\n{fence}\n{body}\n{fence}"
