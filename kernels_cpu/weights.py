@@ -5,7 +5,7 @@ Owns the order of weights in memory.  Does not know how a block is packed (packi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from models.gguf_file import ModelFile
 
 CHUNK_BYTES = 256 * 1024
+READ_BYTES = 8 << 20
 Progress = Callable[[int, int], None]
 
 
@@ -40,7 +41,7 @@ class Packer:
         return self._matrices, self._vectors
 
     def pack(self, file: ModelFile, team: Team, addresses: dict[str, int], progress: Progress | None) -> None:
-        """Fills everything in; pages of the file are given back as soon as they were read."""
+        """Fills everything in, a few megabytes at a time."""
         for name, address in self._vectors.items():
             values = file.floats(name).reshape(-1)
             view(address, (len(values),), np.float32)[:] = values
@@ -48,17 +49,18 @@ class Packer:
         done = 0
         for names, matrix in self.plan.matrices.items():
             for idx, name in enumerate(names):
-                self._pack_matrix(file, name, matrix, self._matrices[names] + idx * matrix.group_bytes, team, addresses)
-                file.release(name)
-                done += file.tensors[name].size_bytes
-                if progress:
-                    progress(done, total)
+                out = self._matrices[names] + idx * matrix.group_bytes
+                for rows, group_idx in _read(file, name, matrix):
+                    to = out + group_idx * matrix.group_bytes * len(names)
+                    self._pack_rows(rows, matrix, to, team, addresses[f"pack-{matrix.format_name}"])
+                    done += rows.size
+                    if progress:
+                        progress(done, total)
         file.check_unchanged()
 
-    def _pack_matrix(
-        self, file: ModelFile, name: str, matrix: Matrix, out: int, team: Team, addresses: dict[str, int]
-    ) -> None:
-        raw = file.raw(name)
+    def _pack_rows(self, raw: np.ndarray, matrix: Matrix, out: int, team: Team, kernel: int) -> None:
+        """Packs rows (uint8 [rows, row_bytes]), the first of which begins a group, from address `out` on."""
+        num_groups = -(-len(raw) // matrix.lanes)
         zeros = np.zeros(512, np.uint8)
         per_chunk = max(1, CHUNK_BYTES // matrix.group_bytes)
         source = FORMATS[matrix.format_name]
@@ -69,7 +71,7 @@ class Packer:
             {
                 "source": raw.ctypes.data,
                 "row_bytes": raw.shape[-1],
-                "num_rows": matrix.num_rows,
+                "num_rows": len(raw),
                 "source_blocks": columns,
                 "out": out,
                 "group_stride": matrix.group_bytes * len(matrix.names),
@@ -84,9 +86,21 @@ class Packer:
         words = view(start, (2, table.STEP_BYTES // 8), np.int64)
         words[0, 0] = 1
         row = words[1]
-        row[table.KERNEL // 8] = addresses[f"pack-{matrix.format_name}"]
+        row[table.KERNEL // 8] = kernel
         row[table.OPERANDS // 8] = block.ctypes.data
-        row[table.FIXED // 8] = -(-matrix.num_groups // per_chunk)
+        row[table.FIXED // 8] = -(-num_groups // per_chunk)
         row[table.WAITS // 8] = 1
         row[table.DONE_AT // 8] = start + table.STEP_BYTES + table.DONE
         team.run(start)
+
+
+def _read(file: ModelFile, name: str, matrix: Matrix) -> Iterator[tuple[np.ndarray, int]]:
+    """The rows of a tensor in runs of whole groups, and the group that each begins with; one buffer for all."""
+    row_bytes = file.tensors[name].row_bytes
+    at_once = min(max(1, READ_BYTES // (row_bytes * matrix.lanes)), matrix.num_groups)
+    buffer = np.empty((at_once * matrix.lanes, row_bytes), np.uint8)
+    for group_idx in range(0, matrix.num_groups, at_once):
+        first = group_idx * matrix.lanes
+        rows = buffer[: min(len(buffer), matrix.num_rows - first)]
+        file.read_rows(name, first, rows)
+        yield rows, group_idx

@@ -37,7 +37,7 @@ class Uploader:
         self.vectors = {name: arena.take(4 * count) for name, count in self.plan.vectors.items()}
 
     def upload(self, file: ModelFile, progress: Progress | None) -> None:
-        """Fills everything in; pages of the file are given back as soon as they were read."""
+        """Fills everything in."""
         for name, region in self.vectors.items():
             values = np.ascontiguousarray(file.floats(name).reshape(-1), np.float32)
             self.device.upload(region, values, self.stream)
@@ -46,20 +46,21 @@ class Uploader:
         done = 0
         for name, matrix in self.plan.matrices.items():
             self._upload_matrix(file, matrix)
-            file.release(name)
             done += file.tensors[name].size_bytes
             if progress:
                 progress(done, total)
         file.check_unchanged()
 
     def _upload_matrix(self, file: ModelFile, matrix: Matrix) -> None:
-        raw, region, layout = file.raw(matrix.name), self.matrices[matrix.name], matrix.layout
-        step = max(1, PIECE_BYTES // raw.shape[1])
+        region, layout = self.matrices[matrix.name], matrix.layout
+        row_bytes = file.tensors[matrix.name].row_bytes
+        step = max(1, PIECE_BYTES // row_bytes)
         for first in range(0, matrix.num_rows, step):
+            raw = np.empty((min(step, matrix.num_rows - first), row_bytes), np.uint8)
+            file.read_rows(matrix.name, first, raw)
             parts = pieces(
-                matrix.format_name, raw[first : first + step], matrix.num_columns, layout, first_row=first,
-                num_rows=matrix.num_rows,
-            )  # fmt: skip
+                matrix.format_name, raw, matrix.num_columns, layout, first_row=first, num_rows=matrix.num_rows
+            )
             for offset, part in parts:
                 data = np.ascontiguousarray(part)
                 self.device.upload(region.part(offset, data.nbytes), data, self.stream)

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import AdapterError, quoted
+from models.file_reader import FileReader
 from models.gguf_parser import Header, TensorInfo, parse_header
 from models.gguf_values import Metadata
-from models.mapped_file import MappedFile
 
 A_SUFFIX, B_SUFFIX = ".lora_a", ".lora_b"
 MAX_RANK = 4096
@@ -66,7 +66,7 @@ def read_adapter(path: Path | str) -> Adapter:
     """Reads a whole adapter file.  FileError when it can't be read or is damaged; AdapterError when it is no adapter,
     or one of a kind that can't be applied.
     """
-    file = MappedFile(Path(path))
+    file = FileReader(Path(path))
     try:
         header = parse_header(file)
         architecture, alpha = _kind(file.label, header.metadata)
@@ -113,7 +113,7 @@ def _shown(value: object) -> str:
     return "missing" if value is None else quoted(str(value))
 
 
-def _matrices(file: MappedFile, header: Header) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _matrices(file: FileReader, header: Header) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     halves: dict[str, dict[str, TensorInfo]] = {}
     for tensor in header.tensors:
         weight, suffix = tensor.name[: -len(A_SUFFIX)], tensor.name[-len(A_SUFFIX) :]
@@ -128,7 +128,7 @@ def _matrices(file: MappedFile, header: Header) -> dict[str, tuple[np.ndarray, n
     return {weight: _pair(file, weight, found) for weight, found in halves.items()}
 
 
-def _pair(file: MappedFile, weight: str, found: Mapping[str, TensorInfo]) -> tuple[np.ndarray, np.ndarray]:
+def _pair(file: FileReader, weight: str, found: Mapping[str, TensorInfo]) -> tuple[np.ndarray, np.ndarray]:
     for suffix in (A_SUFFIX, B_SUFFIX):
         if suffix not in found:
             raise AdapterError(f"{file.label} has no tensor {quoted(weight + suffix)}, the other half of its pair.")
@@ -145,7 +145,7 @@ def _times(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _floats(file: MappedFile, tensor: TensorInfo) -> np.ndarray:
+def _floats(file: FileReader, tensor: TensorInfo) -> np.ndarray:
     """A copy in float32."""
     raw = file.bytes_at(tensor.offset_bytes, tensor.size_bytes)
     match tensor.format.name:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 from pathlib import Path
 
 from models.catalog import CATALOG, CatalogEntry, HubSource, WheelSource
@@ -205,12 +206,12 @@ def _fetch_hub_file(
 
 def _existing_path(text: str, folder: Path) -> Path | None:
     """The file at this path, from here or from the models folder."""
-    given = Path(text).expanduser()
-    for path in (given, folder / given):
-        if path.is_file():
-            return path
-    if given.is_dir() and _looks_like_path(text):
-        raise DownloadError(f"{text} is a folder: name a .gguf file in it.")
+    given = os.path.expanduser(text)  # pathlib's raises where there is no such user, and its questions may raise too
+    for path in (given, os.path.join(folder, given)):
+        if os.path.isfile(path):
+            return Path(path)
+    if _looks_like_path(text) and os.path.lexists(given):
+        return Path(given)  # a folder, a device, a pipe: whoever opens it says what is wrong with it
     return None
 
 

@@ -12,13 +12,13 @@ Opening a file steps over arrays without decoding them: numbers cost nothing the
 
 from __future__ import annotations
 
-import mmap
 import struct
 from array import array
 
 import numpy as np
 
 from models.errors import FileError
+from models.file_reader import FileReader
 from models.gguf_values import (
     ARRAY,
     BOOL,
@@ -31,7 +31,6 @@ from models.gguf_values import (
     StringArray,
     UnreadArray,
 )
-from models.mapped_file import MappedFile
 
 MAX_NAME_BYTES = 65535  # of a key, by the specification; also applied to tensor names
 MAX_STRING_BYTES = 4 << 20  # the longest chat templates have 0.1 million bytes
@@ -43,19 +42,17 @@ MAX_NESTING = 4
 _UNSIGNED32 = NUMBERS[4][1]
 _LENGTH = NUMBERS[10][1]
 _DAMAGED = "the file is damaged or was not made by a current converter."
-_STRIDE = 256  # strings stepped over before looking at what to give back
+_STRIDE = 256  # long strings stepped over before short ones are tried again
 _SHORT_STRIDE = 1024
 _SHORT_BYTES = 32  # what a string of a vocabulary takes on average at most, with its length
-_RELEASE_BYTES = 8 << 20
 
 
 class Cursor:
     """Reads a header front to back.  Every method checks before it reads, and names `place` in its FileError."""
 
-    def __init__(self, file: MappedFile, *, position: int, cut_hint: str) -> None:
+    def __init__(self, file: FileReader, *, position: int, cut_hint: str) -> None:
         """Begins at that byte.  cut_hint: the last sentence of an error about a file that ends too early."""
         self._file = file
-        self._map: mmap.mmap = file.map
         self._size_bytes = file.size_bytes
         self._cut_hint = cut_hint
         self._text_left = MAX_TEXT_BYTES
@@ -91,7 +88,7 @@ class Cursor:
         self._text_left -= length
         start = self.position
         self.position += length
-        return self._map[start : self.position].decode("utf-8", "surrogateescape")
+        return self._bytes(start, length).decode("utf-8", "surrogateescape")
 
     def value(self, place: str) -> MetadataValue | UnreadArray:
         """A typed value; an array is only stepped over."""
@@ -110,9 +107,13 @@ class Cursor:
 
     def _number(self, number: struct.Struct, place: str) -> int | float:
         self.need(number.size, place)
-        value = number.unpack_from(self._map, self.position)[0]
+        value = number.unpack(self._bytes(self.position, number.size))[0]
         self.position += number.size
         return value
+
+    def _bytes(self, start: int, size_bytes: int) -> bytes:
+        data, begin = self._file.window(start, size_bytes)
+        return data[start - begin : start - begin + size_bytes]
 
     def _number_type(self, value_type: int, place: str) -> tuple[str, struct.Struct]:
         if value_type not in NUMBERS:
@@ -148,15 +149,12 @@ class Cursor:
     def _strings(self, count: int, place: str) -> UnreadArray:
         self._strings_left = self._taken(count, self._strings_left, MAX_STRINGS, "strings", place)
         self.need(count * LENGTH_BYTES, f"{place}, an array of {count:,} strings,")
-        start = released = self.position
+        start = self.position
         lengths: array[int] = array("I")
         while len(lengths) < count:
             left = count - len(lengths)
             if not self._step_over_short_strings(min(_SHORT_STRIDE, left), lengths):
                 self._step_over_strings(min(_STRIDE, left), lengths, place)
-            if self.position - released > _RELEASE_BYTES:
-                self._file.release(released, self.position - released)
-                released = self.position
         return StringArray(file=self._file, start=start, end=self.position, lengths=lengths)
 
     def _taken(self, count: int, left: int, limit: int, what: str, place: str) -> int:
@@ -170,7 +168,7 @@ class Cursor:
         Their lengths are single bytes then, which Python reads in half the time; that the seven bytes behind are 0 is
         checked for all at once.
         """
-        data = self._map[self.position : self.position + count * _SHORT_BYTES]
+        data = self._bytes(self.position, min(count * _SHORT_BYTES, self._size_bytes - self.position))
         found: list[int] = []
         append, position = found.append, 0
         try:
@@ -192,12 +190,15 @@ class Cursor:
 
     def _step_over_strings(self, count: int, lengths: array[int], place: str) -> None:
         """Steps over as many strings of any length; it only notices that something is wrong, and looks closer then."""
-        unpack, buffer, append = _LENGTH.unpack_from, self._map, lengths.append
+        unpack, append = _LENGTH.unpack_from, lengths.append
         position, last = self.position, self._size_bytes - LENGTH_BYTES
+        data, begin = b"", 0
         for _ in range(count):
             if position > last:
                 break
-            length = unpack(buffer, position)[0]
+            if position + LENGTH_BYTES > begin + len(data):
+                data, begin = self._file.window(position, LENGTH_BYTES)
+            length = unpack(data, position - begin)[0]
             if length > MAX_STRING_BYTES:
                 break
             position += length + LENGTH_BYTES

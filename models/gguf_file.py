@@ -16,12 +16,12 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 
 from models.errors import FileError, TensorError, quoted
+from models.file_reader import FileReader
 from models.formats import FORMATS
 from models.fused_tensors import split_fused
 from models.gguf_parser import Header, TensorInfo, parse_header
 from models.gguf_split import check_part, check_total, part_count, part_paths
 from models.gguf_values import Metadata, MetadataValue
-from models.mapped_file import MappedFile
 
 __all__ = ["MetadataValue", "ModelFile", "TensorInfo", "open_model_file"]
 
@@ -63,10 +63,10 @@ def open_model_file(path: Path | str) -> ModelFile:
 
 
 class _Part:
-    """One mapped file and its header."""
+    """One open file and its header."""
 
     def __init__(self, path: Path) -> None:
-        self.file = MappedFile(path)
+        self.file = FileReader(path)
         try:
             self.header: Header = parse_header(self.file)
         except BaseException:
@@ -90,8 +90,7 @@ class ModelFile:
     """An open model.  Use it as a context manager, or close it.
 
     path: what was opened.  metadata: of the (first) file; read what you need before closing.  tensors: by name, in file
-    order, fused ones as their parts; own_tensors: without the overlays'.  Views from `raw` stay valid after `close`,
-    and keep the map alive until they are gone.
+    order, fused ones as their parts; own_tensors: without the overlays'.
     """
 
     def __init__(self, path: Path, parts: Sequence[_Part]) -> None:
@@ -100,7 +99,7 @@ class ModelFile:
         self._parts = tuple(parts)
         self._label = parts[0].file.label
         self.metadata: Metadata = parts[0].header.metadata
-        self._owners: dict[str, MappedFile] = {}
+        self._owners: dict[str, FileReader] = {}
         self._laid_over: dict[str, np.ndarray] = {}
         self.overlays: tuple[Overlay, ...] = ()
         tensors: dict[str, TensorInfo] = {}
@@ -145,7 +144,7 @@ class ModelFile:
         for part in self._parts:
             size, data = part.file.size_bytes, part.header.data_offset_bytes
             digest.update(f"{size} {data}\n".encode())
-            digest.update(part.file.bytes_at(0, min(data, size)).data)
+            digest.update(part.file.bytes_at(0, min(data, size)))
             for sample_idx in range(_SAMPLES):
                 start = min(data, size) + max(size - data - _SAMPLE_BYTES, 0) * sample_idx // (_SAMPLES - 1)
                 digest.update(part.file.bytes_at(start, min(_SAMPLE_BYTES, size - start)).data)
@@ -167,11 +166,25 @@ class ModelFile:
         self.__dict__.pop("fingerprint", None)
 
     def raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes: a read-only uint8 view [rows, row_bytes].  TensorError: no tensor of that name."""
+        """A copy of the tensor's bytes: read-only uint8 [rows, row_bytes].
+
+        TensorError: no tensor of that name.  FileError: it can't be read, or is no longer there.
+        """
         if name in self._laid_over:
             return self._laid_over[name]
         tensor, owner = self._find(name)
-        return owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
+        data = owner.bytes_at(tensor.offset_bytes, tensor.size_bytes)
+        data.flags.writeable = False
+        return data.reshape(tensor.num_rows, tensor.row_bytes)
+
+    def read_rows(self, name: str, first: int, rows: np.ndarray) -> None:
+        """Fills rows (uint8 [n, row_bytes], contiguous) with the tensor's from row `first` on.  Errors as in raw."""
+        if name in self._laid_over:
+            rows[:] = self._laid_over[name][first : first + len(rows)]
+            return
+        tensor, owner = self._find(name)
+        assert rows.shape[1] == tensor.row_bytes and 0 <= first <= tensor.num_rows - len(rows)
+        owner.read_into(rows.reshape(-1), tensor.offset_bytes + first * tensor.row_bytes)
 
     def floats(self, name: str) -> np.ndarray:
         """A copy of an F32, F16 or BF16 tensor as float32, in its shape.  TensorError for other formats."""
@@ -188,15 +201,8 @@ class ModelFile:
                 raise TensorError(f"{self._label}: tensor {quoted(name)} is {other}, expected F32, F16 or BF16.")
         return values.reshape(tensor.shape)
 
-    def release(self, name: str) -> None:
-        """Gives the tensor's mapped pages back to the system."""
-        if name in self._laid_over:
-            return
-        tensor, owner = self._find(name)
-        owner.release(tensor.offset_bytes, tensor.size_bytes)
-
     def check_unchanged(self) -> None:
-        """FileError when a part has been written to or truncated since it was opened: call it after packing."""
+        """FileError when a part has been written to or truncated since it was opened: call it after reading it."""
         for part in self._parts:
             part.file.check_unchanged()
 
@@ -213,7 +219,7 @@ class ModelFile:
     ) -> None:
         self.close()
 
-    def _find(self, name: str) -> tuple[TensorInfo, MappedFile]:
+    def _find(self, name: str) -> tuple[TensorInfo, FileReader]:
         tensor = self.tensors.get(name)
         if tensor is None:
             raise TensorError(f"{self._label} has no tensor {quoted(name)}: the file is not complete, choose another.")
@@ -223,5 +229,7 @@ class ModelFile:
         kind, architecture = self.metadata.get("general.type"), self.metadata.get("general.architecture")
         if isinstance(architecture, str) and architecture == "clip":
             kind = "mmproj"
+        if kind is None and any(name.endswith(".lora_a") for name in self.tensors):
+            kind = "adapter"
         if isinstance(kind, str) and kind in _NOT_MODELS:
             raise FileError(f"{self._label} is not a language model but {_NOT_MODELS[kind]}.")

@@ -15,10 +15,10 @@ from itertools import pairwise
 
 from models.errors import FileError, TensorError, quoted
 from models.file_guesses import FETCH_AGAIN, guess_from_content, guess_from_name
+from models.file_reader import FileReader
 from models.formats import BlockFormat, format_of
 from models.gguf_cursor import MAX_NAME_BYTES, Cursor
 from models.gguf_values import Metadata, MetadataValue, UnreadArray, shown_value
-from models.mapped_file import MappedFile
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
@@ -75,7 +75,7 @@ class Header:
     data_offset_bytes: int
 
 
-def parse_header(file: MappedFile) -> Header:
+def parse_header(file: FileReader) -> Header:
     """Reads and checks the header.  FileError or TensorError for anything that does not fit the file."""
     cut_hint = guess_from_name(file.path.name) or FETCH_AGAIN
     version = _check_beginning(file, cut_hint)
@@ -94,9 +94,9 @@ def parse_header(file: MappedFile) -> Header:
     return Header(version=version, metadata=metadata, tensors=tensors, data_offset_bytes=data_offset)
 
 
-def _check_beginning(file: MappedFile, cut_hint: str) -> int:
+def _check_beginning(file: FileReader, cut_hint: str) -> int:
     """The version of a file that begins as it should."""
-    first_bytes = bytes(file.map[:64])
+    first_bytes = file.bytes_at(0, min(64, file.size_bytes)).tobytes()
     if not first_bytes.startswith(MAGIC):
         guess = guess_from_name(file.path.name) or guess_from_content(first_bytes) or "Is it the right file?"
         found = quoted(first_bytes[:8].decode("latin-1"))
@@ -174,7 +174,7 @@ def _read_entry(cursor: Cursor, tensor_idx: int) -> _Entry:
     return _Entry(name=name, dimensions=dimensions, ggml_id=ggml_id, offset_bytes=offset)
 
 
-def _place(file: MappedFile, entry: _Entry, data_offset_bytes: int, alignment: int) -> TensorInfo:
+def _place(file: FileReader, entry: _Entry, data_offset_bytes: int, alignment: int) -> TensorInfo:
     """The tensor with absolute offset and size, not yet compared with the size of the file."""
     place = f"{file.label}: tensor {quoted(entry.name)}"
     shape = entry.dimensions[::-1]
@@ -199,7 +199,7 @@ def _place(file: MappedFile, entry: _Entry, data_offset_bytes: int, alignment: i
     )
 
 
-def _check_inside(file: MappedFile, tensors: Sequence[TensorInfo], cut_hint: str) -> None:
+def _check_inside(file: FileReader, tensors: Sequence[TensorInfo], cut_hint: str) -> None:
     outside = [tensor for tensor in tensors if tensor.end_bytes > file.size_bytes]
     if not outside:
         return
@@ -212,7 +212,7 @@ def _check_inside(file: MappedFile, tensors: Sequence[TensorInfo], cut_hint: str
     )
 
 
-def _check_apart(file: MappedFile, tensors: Sequence[TensorInfo]) -> None:
+def _check_apart(file: FileReader, tensors: Sequence[TensorInfo]) -> None:
     """No name twice, no byte in two tensors."""
     names: set[str] = set()
     for tensor in tensors:

@@ -1,6 +1,6 @@
 """Models that are split over several GGUF files: -00001-of-00003, -00002-of-00003, ...
 
-Owns the names of the parts and how they must fit together.  Does not map or parse files.
+Owns the names of the parts and how they must fit together.  Does not open or parse files.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from models.errors import FileError, quoted
-from models.mapped_file import MappedFile
+from models.file_reader import FileReader
 
 MetadataValue: TypeAlias = str | int | float | bool | list[Any] | np.ndarray
 
@@ -66,7 +66,7 @@ class UnreadArray(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumberArray(UnreadArray):
-    file: MappedFile
+    file: FileReader
     place: str
     element_type: int
     count: int
@@ -74,7 +74,7 @@ class NumberArray(UnreadArray):
 
     def read(self) -> MetadataValue:
         number = NUMBERS[self.element_type][1]
-        values = self.file.bytes_at(self.start, self.count * number.size).view(np.dtype(number.format)).copy()
+        values = self.file.bytes_at(self.start, self.count * number.size).view(np.dtype(number.format))
         if self.element_type == BOOL:
             if (values > 1).any():
                 raise FileError(
@@ -86,7 +86,7 @@ class NumberArray(UnreadArray):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StringArray(UnreadArray):
-    file: MappedFile
+    file: FileReader
     start: int
     end: int
     lengths: array[int]
@@ -95,7 +95,7 @@ class StringArray(UnreadArray):
         """All strings through one decode: the length in front of each is overwritten with one NUL to split at."""
         if not self.lengths:
             return []
-        region = self.file.bytes_at(self.start, self.end - self.start).copy()
+        region = self.file.bytes_at(self.start, self.end - self.start)
         sizes = np.frombuffer(self.lengths, np.uint32).astype(np.int64) + LENGTH_BYTES
         begins = np.cumsum(sizes) - sizes
         is_kept = np.ones(region.size, np.bool_)

@@ -141,9 +141,17 @@ def test_what_cannot_be_found_is_said_with_what_to_do(tmp_path: Path, text: str,
         resolve_model(text, folder=tmp_path, offline=True)
 
 
-def test_a_folder_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="is a folder: name a .gguf file in it"):
-        resolve_model(str(tmp_path), folder=tmp_path, offline=True)
+def test_what_is_no_file_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/dev/null")):
+        assert resolve_model(str(path), folder=tmp_path, offline=True) == path
+
+
+@pytest.mark.parametrize(
+    "text", ["~nobody-of-that-name/x.gguf", "./" + "x" * 300 + ".gguf", "x" * 5000, "a\0b", "./a\0b"]
+)
+def test_impossible_paths_are_no_crash(text: str, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=r"There is no file|is no catalog name"):
+        resolve_model(text, folder=tmp_path, offline=True)
 
 
 def test_a_model_that_could_not_be_run_is_refused_before_it_is_fetched(

@@ -177,33 +177,51 @@ def test_floats_of_a_quantized_tensor_are_refused(tmp_path: Path) -> None:
 
 def test_a_tensor_that_is_not_there_is_named(tmp_path: Path) -> None:
     with open_model_file(write_tiny_model(tmp_path / "tiny.gguf")) as file:
-        for read in (file.raw, file.floats, file.release):
+        for read in (file.raw, file.floats):
             with pytest.raises(TensorError, match=r"tiny\.gguf' has no tensor 'output\.weight'"):
                 read("output.weight")
 
 
-def test_released_pages_are_given_back_and_read_again(tmp_path: Path) -> None:
-    values = np.arange(4 << 20, dtype="<f4")
-    path = written(tmp_path / "x.gguf", {}, [plain_tensor("before", values[:8]), plain_tensor("t", values)])
+def test_rows_are_read_into_the_callers_memory(tmp_path: Path) -> None:
+    values = np.arange(24, dtype="<f4").reshape(6, 4)
+    path = written(tmp_path / "x.gguf", {}, [plain_tensor("before", values[:1]), plain_tensor("t", values)])
+    rows = np.zeros((3, 16), np.uint8)
     with open_model_file(path) as file:
-        view = file.raw("t").reshape(-1)
-        total = view.sum(dtype=np.int64)
-        resident = resident_bytes()
-        file.release("t")
-        if resident is not None:  # Linux says how much of the process is in memory
-            assert resident - (resident_bytes() or 0) > 12 << 20
-        assert view.sum(dtype=np.int64) == total
-        assert file.floats("before").tolist() == values[:8].tolist()
+        file.read_rows("t", 2, rows)
+        assert np.array_equal(rows.view("<f4"), values[2:5])
+        with pytest.raises(AssertionError):
+            file.read_rows("t", 4, rows)
 
 
-def resident_bytes() -> int | None:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
+def test_a_file_that_was_cut_while_open_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    with open_model_file(path) as file:
+        first, last = list(file.tensors)[0], list(file.tensors)[-1]
+        os.truncate(path, file.tensors[last].offset_bytes)
+        assert file.raw(first).size
+        rows = np.empty((1, file.tensors[last].row_bytes), np.uint8)
+        for read in (lambda: file.raw(last), lambda: file.floats(last), lambda: file.read_rows(last, 0, rows)):
+            with pytest.raises(FileError, match=r"changed while it was being read: it had [0-9,]+ bytes, now it has"):
+                read()
+        os.truncate(path, 100)
+        with pytest.raises(FileError, match="now it has 100; wait until"):
+            file.metadata["tokenizer.ggml.tokens"]
+        with pytest.raises(FileError, match="changed while it was being read"):
+            file.check_unchanged()
 
 
-def test_views_outlive_the_file_and_new_ones_are_refused(tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_while_open_is_read_as_it_was(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    other = write_tiny_model(tmp_path / "other.gguf", seed=1)
+    with open_model_file(path) as file, open_model_file(other) as same:
+        before = {name: file.raw(name) for name in file.tensors}
+        os.replace(other, path)
+        assert all(np.array_equal(file.raw(name), raw) for name, raw in before.items())
+        assert not all(np.array_equal(same.raw(name), raw) for name, raw in before.items())
+        file.check_unchanged()
+
+
+def test_what_was_read_outlives_the_file_and_more_is_refused(tmp_path: Path) -> None:
     file = open_model_file(write_tiny_model(tmp_path / "tiny.gguf"))
     view = file.raw("output_norm.weight")
     copy = view.copy()

@@ -1,15 +1,14 @@
-"""One read-only file mapped into memory.
+"""One file, open for reading at any place.
 
-Owns the file descriptor, the map, and what the operating system says when a file cannot be had.  Does not know what
-is inside.
+Owns the file descriptor, every read from it, and what the operating system says when a file cannot be had.  Does not
+know what is inside.
 
-A file that another program truncates while it is mapped kills the reader with SIGBUS; nothing in this process can
-prevent that.  Whoever reads large parts calls `check_unchanged` around it and closes the map when done.
+Nothing is mapped into memory: a program that reads a mapped file dies with SIGBUS when another one truncates it, and
+nothing can be done about that.  A read that comes back short is an error like any other.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from pathlib import Path
@@ -18,49 +17,70 @@ import numpy as np
 
 from models.errors import FileError, quoted
 
+_WINDOW_BYTES = 256 << 10
 
-class MappedFile:
-    """A mapped file.  `label` is its quoted path, the beginning of every message about it."""
+
+class FileReader:
+    """An open file.  `label` is its quoted path, the beginning of every message about it."""
 
     def __init__(self, path: Path) -> None:
-        """Maps the file.  FileError when it is missing, empty, a folder, a device, or may not be read."""
+        """Opens the file.  FileError when it is missing, empty, a folder, a device, or may not be read."""
         self.path = path
         self.label = quoted(str(path), limit=None)
         self._descriptor = _open(path, self.label)
         try:
             self._status = os.fstat(self._descriptor)
             _check_kind(path, self.label, self._status)
-            self.map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         except OSError as error:
             os.close(self._descriptor)
-            raise FileError(f"{self.label} cannot be mapped into memory: {error.strerror or error}.") from error
+            raise FileError(f"{self.label} cannot be read: {error.strerror or error}.") from error
         except FileError:
             os.close(self._descriptor)
             raise
-        self.size_bytes = len(self.map)
+        self.size_bytes = self._status.st_size
         self._is_open = True
+        self._window, self._window_start = b"", 0
 
     def bytes_at(self, offset_bytes: int, size_bytes: int) -> np.ndarray:
-        """A read-only uint8 view [size_bytes] on the map."""
-        self._check_open()
-        return np.frombuffer(self.map, np.uint8, size_bytes, offset_bytes)
+        """A copy, uint8 [size_bytes].  FileError when the file is no longer that long, or can't be read."""
+        data = np.empty(size_bytes, np.uint8)
+        self.read_into(data, offset_bytes)
+        return data
 
-    def release(self, offset_bytes: int, size_bytes: int) -> None:
-        """Gives the pages of that range back to the system; reading them again fetches them again."""
+    def read_into(self, data: np.ndarray, offset_bytes: int) -> None:
+        """Fills data (uint8, contiguous) from that byte on; FileError as in bytes_at."""
         self._check_open()
-        start = offset_bytes // mmap.PAGESIZE * mmap.PAGESIZE
-        if size_bytes > 0:
-            self.map.madvise(mmap.MADV_DONTNEED, start, offset_bytes + size_bytes - start)
+        rest, at = memoryview(data), offset_bytes
+        while rest:
+            try:
+                count = os.preadv(self._descriptor, [rest], at)
+            except OSError as error:
+                raise FileError(
+                    f"{self.label} cannot be read at byte {at:,}: {error.strerror or error}; look whether the disk or "
+                    "the network share it lies on is there."
+                ) from error
+            if count == 0:
+                raise self._shrunk(os.fstat(self._descriptor).st_size)
+            rest, at = rest[count:], at + count
+
+    def window(self, offset_bytes: int, size_bytes: int = 1) -> tuple[bytes, int]:
+        """Some bytes, and where they begin: from offset_bytes, or before, at least size_bytes on.
+
+        Small reads one behind the other cost one read of the file in many.  FileError as in bytes_at.
+        """
+        end = offset_bytes + size_bytes
+        if not self._window_start <= offset_bytes <= end <= self._window_start + len(self._window):
+            length = min(max(size_bytes, _WINDOW_BYTES), self.size_bytes - offset_bytes)
+            self._window = self.bytes_at(offset_bytes, length).tobytes()
+            self._window_start = offset_bytes
+        return self._window, self._window_start
 
     def check_unchanged(self) -> None:
         """FileError when the file's size or modification time is no longer what it was when it was opened."""
         self._check_open()
         now = os.fstat(self._descriptor)
         if now.st_size != self._status.st_size:
-            raise FileError(
-                f"{self.label} changed while it was being read: it had {self._status.st_size:,} bytes, now it has "
-                f"{now.st_size:,}; wait until whatever writes it has finished and load it again."
-            )
+            raise self._shrunk(now.st_size)
         if now.st_mtime_ns != self._status.st_mtime_ns:
             raise FileError(
                 f"{self.label} was written to while it was being read: wait until whatever writes it has finished and "
@@ -68,16 +88,17 @@ class MappedFile:
             )
 
     def close(self) -> None:
-        """Closes file and map.  Where views on the map are still alive, it goes with the last of them."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        os.close(self._descriptor)
-        try:
-            self.map.close()
-        except BufferError:
-            # A view is alive; dropping our reference leaves the map to it.
-            del self.map
+        """Closes the file.  May be called again."""
+        if self._is_open:
+            self._is_open = False
+            self._window = b""
+            os.close(self._descriptor)
+
+    def _shrunk(self, size_bytes: int) -> FileError:
+        return FileError(
+            f"{self.label} changed while it was being read: it had {self._status.st_size:,} bytes, now it has "
+            f"{size_bytes:,}; wait until whatever writes it has finished and load it again."
+        )
 
     def _check_open(self) -> None:
         if not self._is_open:

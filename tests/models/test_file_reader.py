@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -15,8 +16,8 @@ import pytest
 from tiny_models import write_tiny_model
 
 from models.errors import FileError
+from models.file_reader import FileReader
 from models.gguf_file import open_model_file
-from models.mapped_file import MappedFile
 
 
 def refusal(path: Path | str) -> str:
@@ -127,10 +128,24 @@ def test_a_later_piece_of_a_cut_up_file_is_known_by_its_name(tmp_path: Path) -> 
     assert "By its name it is piece 2 of a file that was cut up" in message
 
 
-def test_a_range_without_bytes_can_be_viewed_and_released(tmp_path: Path) -> None:
+def test_ranges_and_windows(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc")
-    file = MappedFile(tmp_path / "f")
+    file = FileReader(tmp_path / "f")
     assert file.bytes_at(3, 0).size == 0
-    file.release(3, 0)
     assert bytes(file.bytes_at(1, 2)) == b"bc"
+    data, start = file.window(1)
+    assert data[1 - start :] == b"bc"
+    with pytest.raises(FileError, match="changed while it was being read"):
+        file.bytes_at(2, 2)
     file.close()
+
+
+def test_a_disk_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(os, "preadv", fail)
+    assert refusal(path).endswith(
+        "cannot be read at byte 0: Input/output error; look whether the disk or the network share it lies on is there."
+    )
