@@ -24,6 +24,7 @@ from models.gguf_values import Metadata
 
 A_SUFFIX, B_SUFFIX = ".lora_a", ".lora_b"
 MAX_RANK = 4096
+_READ_BYTES = 8 << 20
 _Q8_BLOCK = 32
 
 
@@ -71,7 +72,9 @@ def read_adapter(path: Path | str) -> Adapter:
         header = parse_header(file)
         architecture, alpha = _kind(file.label, header.metadata)
         matrices = _matrices(file, header)
-        digest = hashlib.blake2b(file.bytes_at(0, file.size_bytes).data, digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
+        for start in range(0, file.size_bytes, _READ_BYTES):
+            digest.update(file.bytes_at(start, min(_READ_BYTES, file.size_bytes - start)).data)
         file.check_unchanged()
         return Adapter(
             path=file.path,

@@ -6,6 +6,7 @@ text that comes here is plain) or files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tokenizers.models import BPE
 
 Merge = tuple[str, str]
+_BROKEN = re.compile("[\ud800-\udfff]")  # bytes that were not UTF-8: no text leads to such a token
 
 
 @cache
@@ -53,6 +55,7 @@ class MergingMachine:
         try:
             model = _machine(known, pairs, rule, unknown)
         except Exception:  # the library raises a bare Exception for a merge of what is not in the vocabulary
+            known = {text: token_id for text, token_id in known.items() if not _BROKEN.search(text)}
             kept = [pair for pair in pairs if {*pair, "".join(pair)} <= known.keys()]
             self.num_lost_merges = len(pairs) - len(kept)
             model = _machine(known, kept, rule, unknown)

@@ -50,7 +50,7 @@ class FileReader:
     def read_into(self, data: np.ndarray, offset_bytes: int) -> None:
         """Fills data (uint8, contiguous) from that byte on; FileError as in bytes_at."""
         self._check_open()
-        rest, at = memoryview(data), offset_bytes
+        rest, at = data.data, offset_bytes
         while rest:
             try:
                 count = os.preadv(self._descriptor, [rest], at)

@@ -144,7 +144,7 @@ class ModelFile:
         for part in self._parts:
             size, data = part.file.size_bytes, part.header.data_offset_bytes
             digest.update(f"{size} {data}\n".encode())
-            digest.update(part.file.bytes_at(0, min(data, size)))
+            digest.update(part.file.bytes_at(0, min(data, size)).data)
             for sample_idx in range(_SAMPLES):
                 start = min(data, size) + max(size - data - _SAMPLE_BYTES, 0) * sample_idx // (_SAMPLES - 1)
                 digest.update(part.file.bytes_at(start, min(_SAMPLE_BYTES, size - start)).data)

@@ -98,7 +98,12 @@ def _processor(message: bytes) -> SentencePieceProcessor:
     from sentencepiece import SentencePieceProcessor
 
     processor = SentencePieceProcessor()
-    processor.LoadFromSerializedProto(message)
+    try:
+        processor.LoadFromSerializedProto(message)
+    except (RuntimeError, ValueError) as error:
+        raise VocabularyError(
+            f"The vocabulary can't be used ({error}): the file is damaged or was not made by a current converter."
+        ) from None
     return processor
 
 
@@ -113,7 +118,7 @@ def _model_message(
     """
     pieces = [text.replace(" ", WRITTEN_BLANK).encode("utf-8", "surrogatepass") for text in texts]
     kinds = kinds.copy()
-    kinds[_duplicates_and_blanks(pieces)] = TokenKind.CONTROL
+    kinds[_impossible(pieces)] = TokenKind.CONTROL
     # Most pieces are normal, which needs no field for the kind: (head, text, score) from three lists, joined at once.
     heads = [_head(length) for length in range(max(map(len, pieces)) + 1)]
     tails = np.empty((len(texts), 5), np.uint8)
@@ -136,14 +141,14 @@ def _model_message(
     return b"".join((*parts, _field(_TRAINER, trainer), _field(_NORMALIZER, normalizer)))
 
 
-def _duplicates_and_blanks(pieces: Sequence[bytes]) -> list[int]:
-    """Where a piece is empty, or the same as one before it."""
-    if len(set(pieces)) == len(pieces) and b"" not in pieces:
+def _impossible(pieces: Sequence[bytes]) -> list[int]:
+    """Where a piece is empty, holds a NUL, or is the same as one before it."""
+    if len(set(pieces)) == len(pieces) and b"" not in pieces and not any(b"\0" in piece for piece in pieces):
         return []
     seen = {b""}
     found: list[int] = []
     for token_id, piece in enumerate(pieces):
-        if piece in seen:
+        if piece in seen or b"\0" in piece:
             found.append(token_id)
         seen.add(piece)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from cpu_models import KINDS, Kind, Piece, bound, limits_of
 from kernels import KERNEL_FOLDER, LEVELS, same_bits
 from tiny_models import SMALL_BLOCKS, TinyShape, write_tiny_model
 
+from kernels_cpu import weights
 from kernels_cpu.activations import PRECISIONS, Precision
 from kernels_cpu.binding import CpuOptions, bill, bind
 from kernels_cpu.plan import CpuLimits, UnsupportedError
 from models.description import load_description
+from models.errors import FileError
 from models.gguf_file import ModelFile, open_model_file
 
 IDS = [5 + index * 7 % 300 for index in range(60)]
@@ -86,6 +89,21 @@ def test_an_interrupted_binding_leaves_no_thread(stage: str, path: Path, tmp_pat
     with open_model_file(path) as file, pytest.raises(KeyboardInterrupt):
         bind(load_description(file).program, file, limits_of(), options, interrupt)
     assert not team_threads()
+
+
+def test_weights_are_the_same_however_little_is_read_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bound(path, threads=2) as whole, monkeypatch.context() as patch:
+        patch.setattr(weights, "READ_BYTES", 1)  # one group of rows
+        with bound(path, threads=2) as pieces:
+            assert same_bits(pieces.logits(IDS), whole.logits(IDS))
+
+
+def test_a_file_that_is_cut_while_it_is_packed_is_an_error(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "cut.gguf"
+    copy.write_bytes(path.read_bytes())
+    with open_model_file(copy) as file, pytest.raises(FileError, match="changed while it was being read"):
+        bind(load_description(file).program, file, limits_of(), OPTIONS, lambda *_: os.truncate(copy, 4096))
+    assert team_threads() == []
 
 
 def test_the_file_may_be_closed_once_it_is_packed(path: Path, tmp_path: Path) -> None:
