@@ -54,7 +54,8 @@ class EngineOptions:
     speculation: guessing the next tokens ahead, and with what.
     device: "cpu" uses no GPU, "gpu" refuses to go without, "auto" takes one if there is one.  gpu_layers: so many of
     the last layers, and the head, on the GPU; "auto": as many as fit; numbers beyond the model's mean all.
-    vram_margin_bytes: of the GPU's memory, what stays free for others.
+    most_gpu_layers: "auto" takes no more, though more would fit.  vram_margin_bytes: of the GPU's memory, what stays
+    free for others.
     adapters: LoRA adapters that change the model (not the one that guesses), all at once.
     """
 
@@ -71,6 +72,7 @@ class EngineOptions:
     speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
     device: DeviceChoice = "auto"
     gpu_layers: int | Literal["auto", "all"] = "auto"
+    most_gpu_layers: int | None = None
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
     adapters: tuple[AdapterChoice, ...] = ()
 
@@ -87,6 +89,8 @@ class EngineOptions:
         check_choice("activations", self.activations, ACTIVATIONS, flag="--activations")
         check_choice("device", self.device, DEVICES, flag="--device")
         self._check_gpu_layers()
+        if self.most_gpu_layers is not None:
+            check_integer("most_gpu_layers", self.most_gpu_layers, low=0, high=MAX_GPU_LAYERS)
         check_integer(
             "vram_margin_bytes", self.vram_margin_bytes, low=0, high=MAX_VRAM_MARGIN_BYTES, flag="--vram-margin"
         )

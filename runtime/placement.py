@@ -125,6 +125,8 @@ def _layers_reason(surveyed: Survey, bill: MemoryBill, card: Card) -> str:
         return f"{layers} of {total} layers are on the {card.name}, as asked for."
     if layers == total:
         return f"All {total} layers fit on the {card.name}."
+    if layers == wish.most_layers:
+        return f"{layers or 'None'} of {total} layers are on the {card.name}, though more may fit: so many are fastest."
     try:
         more = surveyed.price(wish.setting(bill.context_size, layers + 1)).on("gpu")
     except DeviceError as error:

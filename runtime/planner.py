@@ -39,13 +39,14 @@ Price = Callable[[Setting], MemoryBill]
 class Wish:
     """What was asked for.  context_size None: the least of what was trained, 8192 and what fits.
 
-    gpu_layers None: as many of num_layers as fit.  can_use_gpu: whether there is one.
+    gpu_layers None: as many of num_layers as fit, and of most_layers if that is less.  can_use_gpu: whether there is one.
     """
 
     trained_context_size: int
     num_layers: int
     context_size: int | None = None
     gpu_layers: int | None = 0
+    most_layers: int | None = None
     can_use_gpu: bool = False
     cache_type_k: CacheType = "f16"
     cache_type_v: CacheType = "f16"
@@ -113,7 +114,8 @@ def most_layers(wish: Wish, context_size: int, price: Price, *, most: int) -> Me
 def _with_context(wish: Wish, context_size: int, price: Price) -> MemoryBill:
     if wish.gpu_layers is not None:
         return price(wish.setting(context_size, wish.gpu_layers))
-    return most_layers(wish, context_size, price, most=wish.num_layers if wish.can_use_gpu else 0)
+    most = wish.num_layers if wish.most_layers is None else min(wish.num_layers, wish.most_layers)
+    return most_layers(wish, context_size, price, most=most if wish.can_use_gpu else 0)
 
 
 def _largest_context(

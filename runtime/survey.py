@@ -92,6 +92,7 @@ def _wish(options: EngineOptions, model: ModelDescription, card: Card | None) ->
         num_layers=num_layers,
         context_size=options.context_size,
         gpu_layers=None if layers == "auto" else min(num_layers, num_layers if layers == "all" else layers),
+        most_layers=options.most_gpu_layers,
         can_use_gpu=card is not None,
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,

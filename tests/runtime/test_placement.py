@@ -86,6 +86,15 @@ def test_numbers_beyond_the_models_mean_all(medium: ModelFile) -> None:
     assert on_card(medium, 24, gpu_layers=999) == on_card(medium, 24, gpu_layers="all")
 
 
+def test_more_layers_than_are_fastest_are_not_taken(large: ModelFile) -> None:
+    few = on_card(large, 24, most_gpu_layers=5)
+    assert few.gpu_layers == 5
+    assert few.reasons == ("5 of 32 layers are on the Fake 24 GB, though more may fit: so many are fastest.",)
+    assert on_card(large, 4, most_gpu_layers=30).gpu_layers == on_card(large, 4).gpu_layers
+    assert on_card(large, 24, most_gpu_layers=5, gpu_layers=9).gpu_layers == 9
+    assert on_card(large, 24, most_gpu_layers=0).gpu_layers == 0
+
+
 def test_margin_and_context_cost_layers(large: ModelFile) -> None:
     plain, wide, long = (
         on_card(large, 6, **more).gpu_layers  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Measuring which settings are fastest for one model on this machine."""

@@ -1,0 +1,136 @@
+"""The search: one stage after the other, each varying one thing and keeping the best.
+
+Owns which settings are tried and which one is kept.  Does not know how a setting is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from runtime.devices.binding import CacheType
+from runtime.tuning.samples import STAGES, Stage, TuneSample, TuneSetting
+
+NOISE_SHARE = 0.03
+"""What gains less than that over what would be used anyhow is not worth a change."""
+
+_COARSE_PARTS = 4
+
+Measure = Callable[[Stage, TuneSetting], TuneSample | None]
+"""None: a setting that does not fit or can't be run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneSpace:
+    """What may be varied; a single value (or none) leaves its stage out.  most_gpu_layers: how many fit.
+
+    The first of the cache types is what is used anyhow.
+    """
+
+    most_gpu_layers: int = 0
+    threads: tuple[int, ...] = ()
+    cache_types: tuple[tuple[CacheType, CacheType], ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+
+
+class Search:
+    """Runs the stages from a setting on.  curves and best hold what is known also after an exception of `measure`."""
+
+    def __init__(self, space: TuneSpace, start: TuneSetting, measure: Measure) -> None:
+        self._space, self._measure = space, measure
+        self._samples: dict[TuneSetting, TuneSample | None] = {}
+        self._tried: dict[Stage, list[TuneSetting]] = {}
+        self._start = start
+        self.best: TuneSample | None = None
+
+    def run(self) -> None:
+        """Everything.  What `measure` raises ends it."""
+        for stage in STAGES:
+            candidates = self._candidates(stage)
+            if len(candidates) > 1 or (stage == STAGES[-1] and not self._samples):
+                self._try(stage, candidates)
+                if stage == "layers":
+                    self._refine(candidates)
+
+    @property
+    def curves(self) -> tuple[tuple[Stage, tuple[TuneSample, ...]], ...]:
+        """What was measured, by stage, in ascending order of what was varied."""
+        found = []
+        for stage, settings in self._tried.items():
+            samples = [sample for setting in settings if (sample := self._samples.get(setting)) is not None]
+            if samples:
+                found.append((stage, tuple(sorted(samples, key=lambda sample: _place(stage, sample.setting)))))
+        return tuple(found)
+
+    @property
+    def _base(self) -> TuneSetting:
+        return self.best.setting if self.best is not None else self._start
+
+    def _candidates(self, stage: Stage) -> list[TuneSetting]:
+        """What is used anyhow comes first, so that a stage that is stopped has something to compare with."""
+        base, space = self._base, self._space
+        varied: Iterator[TuneSetting]
+        match stage:
+            case "layers":
+                varied = (replace(base, gpu_layers=count) for count in _coarse(space.most_gpu_layers))
+            case "threads":
+                varied = (replace(base, threads=count) for count in space.threads)
+            case "cache":
+                varied = (replace(base, cache_type_k=k, cache_type_v=v) for k, v in space.cache_types)
+            case "batch":
+                varied = (replace(base, batch_size=size) for size in space.batch_sizes)
+        return list(dict.fromkeys([base, *varied]))
+
+    def _try(self, stage: Stage, candidates: Sequence[TuneSetting]) -> None:
+        tried = self._tried.setdefault(stage, [])
+        for setting in candidates:
+            if setting not in tried:
+                tried.append(setting)
+            if setting not in self._samples:
+                self._samples[setting] = self._measure(stage, setting)
+            sample = self._samples[setting]
+            if sample is not None and self._is_better(sample):
+                self.best = sample
+
+    def _is_better(self, sample: TuneSample) -> bool:
+        best = self.best
+        if best is None or sample.setting == best.setting:
+            return True
+        return sample.answer_tokens_per_s > best.answer_tokens_per_s * (1 + NOISE_SHARE)
+
+    def _refine(self, coarse: Sequence[TuneSetting]) -> None:
+        """Halves the distance to both neighbours of the best until nothing lies between."""
+        known = sorted(setting.gpu_layers for setting in coarse)
+        gap = max((right - left for left, right in zip(known, known[1:], strict=False)), default=0)
+        while gap > 1:
+            gap = (gap + 1) // 2
+            middle = self._base.gpu_layers
+            near = [count for count in (middle - gap, middle + gap) if 0 <= count <= self._space.most_gpu_layers]
+            self._try("layers", [replace(self._base, gpu_layers=count) for count in near])
+
+
+def _coarse(most: int) -> list[int]:
+    """0, all, and quarters between."""
+    return sorted({round(most * part / _COARSE_PARTS) for part in range(_COARSE_PARTS + 1)})
+
+
+def _place(stage: Stage, setting: TuneSetting) -> tuple[int, ...]:
+    bits = {"f16": 16, "q8_0": 8, "q4_0": 4}
+    match stage:
+        case "layers":
+            return (setting.gpu_layers,)
+        case "threads":
+            return (setting.threads,)
+        case "cache":
+            return (-bits[setting.cache_type_k], -bits[setting.cache_type_v])
+        case "batch":
+            return (setting.batch_size,)
+
+
+def thread_counts(default: int, most: int) -> tuple[int, ...]:
+    """Numbers of threads to try up to the processors that may be used: every one of few, of many the likely ones."""
+    if most <= 4:
+        return tuple(range(1, most + 1))
+    doubled = [1 << power for power in range(1, most.bit_length()) if 1 << power <= most]
+    near = [default - 1, default, default + 1, default // 2, default * 3 // 4]
+    return tuple(sorted({count for count in (*doubled, *near, most) if 1 <= count <= most}))
