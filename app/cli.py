@@ -36,8 +36,9 @@ from app.options import (
 from app.output import Console, console_of_process, discard_output
 from app.plan import arguments as plan
 from app.settings import DEBUG_VARIABLE, Settings, load_settings, settings_path
+from app.tune import arguments as tune
 
-COMMANDS = ("chat", "generate", "bench", "eval", "plan", "models", "doctor")
+COMMANDS = ("chat", "generate", "bench", "eval", "plan", "tune", "models", "doctor")
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -121,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_eval(commands)
     _add_plan(commands)
+    _add_tune(commands)
     _add_models(commands)
     _add_doctor(commands)
     return parser
@@ -197,6 +199,14 @@ def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     plan.add_arguments(parser)
     _finish(parser, _plan)
+
+
+def _add_tune(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "tune", help="measure the fastest settings for a model here", usage=tune.USAGE, description=tune.DESCRIPTION
+    )
+    tune.add_arguments(parser)
+    _finish(parser, _tune)
 
 
 def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -285,6 +295,13 @@ def _eval(namespace: argparse.Namespace, console: Console) -> int:
 def _plan(namespace: argparse.Namespace, console: Console) -> int:
     request = plan.plan_request(namespace, _preferences(namespace, console))
     from app.plan.command import run
+
+    return run(request, console)
+
+
+def _tune(namespace: argparse.Namespace, console: Console) -> int:
+    request = tune.tune_request(namespace, preferences_of(namespace), _preferences(namespace, console))
+    from app.tune.command import run
 
     return run(request, console)
 

@@ -18,6 +18,7 @@ from app.interrupts import AskedToStop, HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import Preferences, engine_options, generate_options
 from app.output import Console, ProgressBar
+from app.profiles import with_profile
 
 if TYPE_CHECKING:
     from runtime import (
@@ -80,9 +81,11 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
         prompt_logprobs=request.prompt_logprobs,
         constraint=request.constraint,
     )
-    how_to_load = engine_options(preferences)
+    engine_options(preferences)  # says what is out of range before anything is fetched
     prompt = _prompt(request)
     path = resolve_with_progress(preferences, console)
+    preferences = with_profile(preferences, path, console, verbose=request.verbose)
+    how_to_load = engine_options(preferences)
     how_to_load = with_draft(how_to_load, preferences, path, console)
     engine = load(path, how_to_load, console, verbose=request.verbose)
     try:

@@ -62,6 +62,8 @@ class Preferences:
     device: str | None = None
     gpu_layers: str | None = None
     vram_margin: int | None = None
+    most_gpu_layers: int | None = None  # a profile's alone
+    no_profile: bool | None = None
     system: str | None = None
     draft_model: str | None = None
     draft_max: int | None = None
@@ -110,6 +112,7 @@ LOAD_OPTIONS = (
     _option("draft_min", int, "--draft-min", "N", "fewer guessed tokens are not checked (0)"),
     _option("spec", str, "--spec", "HOW", "guess ahead: off, ngram (from the text), draft (by a model), auto (both)"),
     _option("lora", tuple, "--lora --lora-scaled", "FILE[:SCALE]", "a LoRA adapter for the model; several add up"),
+    _option("no_profile", bool, "--no-profile", None, "leave out what `tandem tune` found for the model"),
     _option("offline", bool, "--offline", None, "download nothing"),
 )
 SAMPLING_OPTIONS = (
@@ -212,6 +215,7 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "isa": preferences.isa,
         "device": preferences.device,
         "gpu_layers": gpu_layers_of(preferences.gpu_layers),
+        "most_gpu_layers": preferences.most_gpu_layers,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }

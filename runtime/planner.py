@@ -39,7 +39,8 @@ Price = Callable[[Setting], MemoryBill]
 class Wish:
     """What was asked for.  context_size None: the least of what was trained, 8192 and what fits.
 
-    gpu_layers None: as many of num_layers as fit, and of most_layers if that is less.  can_use_gpu: whether there is one.
+    gpu_layers None: as many of num_layers as fit, and of most_layers if that is less.  can_use_gpu: whether there is a
+    GPU.
     """
 
     trained_context_size: int

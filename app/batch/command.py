@@ -22,6 +22,7 @@ from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import engine_options, generate_options
 from app.output import Console
+from app.profiles import with_profile
 
 if TYPE_CHECKING:
     from runtime import EngineOptions, GenerateOptions, Generation, Prompt
@@ -65,7 +66,7 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
     preferences = request.defaults.preferences
     if request.out is None:
         console.require_reader()
-    how_to_load = engine_options(preferences)
+    engine_options(preferences)  # says what is out of range before anything is fetched
     rows = _rows(request)
     with ExitStack() as stack:
         format = format_for(request.format, request.out)
@@ -74,6 +75,8 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
             if isinstance(row, BadRow):
                 tell_fault(row.line, row.fault, console)
         path = resolve_with_progress(preferences, console)
+        preferences = with_profile(preferences, path, console, verbose=request.verbose)
+        how_to_load = engine_options(preferences)
         plan = _plan(request, path, rows, file)
         if not any(isinstance(row, Row) for row in plan.todo):
             return _nothing_to_do(plan, console)

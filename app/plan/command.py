@@ -14,6 +14,7 @@ from app.options import engine_options, models_folder_of
 from app.output import Console
 from app.plan.arguments import PlanRequest
 from app.plan.tables import plan_text, plan_value
+from app.profiles import measured_bandwidth, with_profile
 from runtime.cards import LEAST_CAPABILITY, Card, Cards
 from runtime.catalog import CATALOG, DownloadError, parse_reference, resolve_model
 from runtime.plans import plan_model
@@ -34,10 +35,16 @@ def run(request: PlanRequest, console: Console) -> int:
                 f"{name} is not on this disk, and a plan fetches nothing.", hint=f"`tandem models pull {name}` does."
             ) from error
 
-    options = engine_options(preferences)
+    engine_options(preferences)  # says what is out of range before anything is looked for
     path = find(model_name(preferences))
-    options = add_draft(options, preferences.draft_model, path, folder, find)
-    plan = plan_model(path, options, cards=_imagined(request.vram_bytes))
+    preferences = with_profile(preferences, path, console)
+    options = add_draft(engine_options(preferences), preferences.draft_model, path, folder, find)
+    plan = plan_model(
+        path,
+        options,
+        cards=_imagined(request.vram_bytes),
+        read_bytes_per_s=measured_bandwidth(preferences, path),
+    )
     if request.as_json:
         console.json(plan_value(plan))
     else:
