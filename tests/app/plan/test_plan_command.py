@@ -85,7 +85,7 @@ def test_a_plan_that_does_not_fit_is_shown_and_fails(large: Path, tmp_path: Path
     assert status == 1
     assert "too much" in stdout and "layers   all 32 on the imagined GPU of 6 GB" in stdout
     assert stderr.startswith("tandem: With a context of 32768 tokens, 32 layers and the head take 9.5 GB (")
-    assert stderr.endswith("What fits: -ngl 19, or -c 5120.\n")
+    assert stderr.endswith("What fits: -ngl 19, or -c 5120, or -c 9664 with -ctk q8_0 -ctv q8_0.\n")
 
 
 def test_a_tiny_model_fits_and_says_so_as_json_too(tmp_path: Path) -> None:
