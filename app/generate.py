@@ -84,7 +84,7 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
     engine_options(preferences)  # says what is out of range before anything is fetched
     prompt = _prompt(request)
     path = resolve_with_progress(preferences, console)
-    preferences = with_profile(preferences, path, console, verbose=request.verbose)
+    preferences = with_profile(preferences, path, console.note, verbose=request.verbose)
     how_to_load = engine_options(preferences)
     how_to_load = with_draft(how_to_load, preferences, path, console)
     engine = load(path, how_to_load, console, verbose=request.verbose)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError
 from app.options import Preferences
-from app.output import Console
 from app.settings import settings_path
 
 if TYPE_CHECKING:
@@ -95,14 +94,14 @@ def load_profile(path: Path) -> Profile | None:
 def with_profile(
     preferences: Preferences,
     model: Path,
-    console: Console,
+    tell: Callable[[str], None],
     *,
     verbose: bool = False,
     machine: Machine | None = None,
 ) -> Preferences:
     """The preferences, and what the model's profile says where nothing was chosen.
 
-    One that can't be read, or belongs to another machine, is told of and left alone.
+    One that can't be read, or belongs to another machine, is told of and left alone.  tell: takes a line for stderr.
     """
     if preferences.no_profile or preferences.isa is not None or preferences.activations is not None:
         return preferences  # it was measured with what these are by themselves
@@ -110,17 +109,17 @@ def with_profile(
     try:
         profile = load_profile(path)
     except AppError as error:
-        console.note(f"warning: {error} It is ignored.")
+        tell(f"warning: {error} It is ignored.")
         return preferences
     if profile is None:
         return preferences
     reason = _foreign(profile, machine)
     if reason is not None:
         if verbose:
-            console.note(f"profile: left out, for {reason} ({path}); `tandem tune` measures anew.")
+            tell(f"profile: left out, for {reason} ({path}); `tandem tune` measures anew.")
         return preferences
     if verbose:
-        console.note(f"profile: {profile} (tuned {profile.date[:10]}, {path}; --no-profile leaves it out)")
+        tell(f"profile: {profile} (tuned {profile.date[:10]}, {path}; --no-profile leaves it out)")
     return preferences.over(_chosen(profile, preferences))
 
 

@@ -75,7 +75,7 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
             if isinstance(row, BadRow):
                 tell_fault(row.line, row.fault, console)
         path = resolve_with_progress(preferences, console)
-        preferences = with_profile(preferences, path, console, verbose=request.verbose)
+        preferences = with_profile(preferences, path, console.note, verbose=request.verbose)
         how_to_load = engine_options(preferences)
         plan = _plan(request, path, rows, file)
         if not any(isinstance(row, Row) for row in plan.todo):

@@ -37,7 +37,7 @@ def run(request: PlanRequest, console: Console) -> int:
 
     engine_options(preferences)  # says what is out of range before anything is looked for
     path = find(model_name(preferences))
-    preferences = with_profile(preferences, path, console)
+    preferences = with_profile(preferences, path, console.note, verbose=True)
     options = add_draft(engine_options(preferences), preferences.draft_model, path, folder, find)
     plan = plan_model(
         path,

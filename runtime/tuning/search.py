@@ -93,23 +93,26 @@ class Search:
             if setting not in self._samples:
                 self._samples[setting] = self._measure(stage, setting)
             sample = self._samples[setting]
-            if sample is not None and self._is_better(stage, sample):
-                self.best = sample
+            if sample is not None:
+                self._compare(stage, sample)
 
-    def _is_better(self, stage: Stage, sample: TuneSample) -> bool:
-        """Whether it beats the best so far, also when that is measured again: the machine may have been busy before."""
+    def _compare(self, stage: Stage, sample: TuneSample) -> None:
+        """Keeps it if it beats the best, also when that is measured again: the machine may have been busy before."""
         best = self.best
         if best is None or sample.setting == best.setting:
-            return True
+            self.best = sample
+            return
         share = 1 + (ROUNDING_SHARE if stage == "cache" else NOISE_SHARE)
         if sample.answer_tokens_per_s <= best.answer_tokens_per_s * share:
-            return False
+            return
+        self.best = sample  # also if the next measurement is interrupted
         again = self._measure(best.stage, best.setting)
         if again is None:
-            return True
+            return
         if again.answer_tokens_per_s > best.answer_tokens_per_s:
-            self.best = self._samples[best.setting] = again
-        return sample.answer_tokens_per_s > again.answer_tokens_per_s * share
+            self._samples[best.setting] = again
+        if sample.answer_tokens_per_s <= again.answer_tokens_per_s * share:
+            self.best = self._samples[best.setting]
 
     def _refine(self, coarse: Sequence[TuneSetting]) -> None:
         """Halves the distance to both neighbours of the best until nothing lies between."""

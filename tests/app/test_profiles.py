@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from faked_cards import fake_machine
 
 from app.errors import AppError
 from app.options import Preferences, engine_options
-from app.output import Console
 from app.profiles import Profile, load_profile, measured_bandwidth, profile_path, save_profile, with_profile
 from runtime.machine import read_machine
 
@@ -49,10 +47,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tuned(model: Path, *, verbose: bool = False, **chosen: Any) -> tuple[Preferences, str]:
     """The preferences after the profile, and what stderr says."""
-    err = io.StringIO()
-    return with_profile(
-        Preferences(**chosen), model, Console(None, err), verbose=verbose, machine=MACHINE
-    ), err.getvalue()
+    said: list[str] = []
+    preferences = with_profile(Preferences(**chosen), model, said.append, verbose=verbose, machine=MACHINE)
+    return preferences, "\n".join(said)
 
 
 def test_what_was_written_is_read(model: Path) -> None:
@@ -71,7 +68,7 @@ def test_a_profile_fills_what_was_not_chosen(model: Path) -> None:
     _, said = tuned(model, verbose=True)
     assert said == (
         f"profile: 3 threads, batch 256, KV cache q8_0, 7 GPU layers at most (tuned 2026-01-02, {profile_path(model)}; "
-        f"--no-profile leaves it out)\n"
+        f"--no-profile leaves it out)"
     )
 
 
@@ -81,7 +78,7 @@ def test_what_was_chosen_wins(model: Path) -> None:
     assert (options.threads, options.batch_size) == (1, 64)
     assert (options.cache_type_k, options.cache_type_v) == ("f16", "f16"), "no half of a choice"
     untouched = Preferences(no_profile=True)
-    assert with_profile(untouched, model, Console(None, None), machine=MACHINE) is untouched
+    assert with_profile(untouched, model, [].append, machine=MACHINE) is untouched
     assert tuned(model, isa="portable")[0].threads is None
 
 
@@ -129,7 +126,7 @@ def test_a_damaged_profile_is_told_of_and_ignored(model: Path, text: str) -> Non
         load_profile(path)
     preferences, said = tuned(model)
     assert preferences == Preferences()
-    assert said.startswith(f"warning: {path} is no profile") and said.endswith("It is ignored.\n")
+    assert said.startswith(f"warning: {path} is no profile") and said.endswith("It is ignored.")
 
 
 def test_a_folder_that_cant_be_written_is_one_sentence(model: Path) -> None:

@@ -129,6 +129,21 @@ def test_an_interrupt_leaves_what_was_measured() -> None:
     assert [sample.setting.threads for sample in dict(search.curves)["threads"]] == [1, 2, 4]
 
 
+def test_an_interrupt_while_the_best_is_measured_again_keeps_what_beat_it() -> None:
+    asked: list[TuneSetting] = []
+
+    def speed(setting: TuneSetting) -> tuple[float, float]:
+        if setting in asked:
+            raise KeyboardInterrupt
+        asked.append(setting)
+        return 10.0 - setting.threads, 100
+
+    search = Search(SPACE, START, Machine(speed))
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert search.best is not None and search.best.setting.threads == 1
+
+
 @pytest.mark.parametrize(
     ("default", "most", "counts"),
     [
