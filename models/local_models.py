@@ -59,7 +59,7 @@ def local_path(entry: CatalogEntry, folder: Path) -> Path | None:
 def paired_draft(model: Path, folder: Path) -> Path | None:
     """Where the draft model lies that the catalog pairs with the one at that path; None when there is none."""
     for entry in CATALOG.values():
-        if entry.draft is not None and (folder / entry.local_name).resolve() == model.resolve():
+        if entry.draft is not None and os.path.realpath(folder / entry.local_name) == os.path.realpath(model):
             return local_path(CATALOG[entry.draft], folder)
     return None
 
