@@ -14,11 +14,13 @@ ARGS =
 GPU =
 PYTHON =
 
-.PHONY: help chat test check lint types rooms lengths words format pins set-up set-up-dev
+.PHONY: help chat test test-gpu bench-gpu check lint types rooms lengths words format pins set-up set-up-dev
 
 help:
 	@echo "make chat    set up once, fetch the default model, open the chat   (MODEL=name, GPU=0)"
 	@echo "make test    run the whole test suite                              (ARGS=\"tests/models -x\")"
+	@echo "make test-gpu    the tests that need an NVIDIA GPU; writes docs/gpu-tests-DATE.md"
+	@echo "make bench-gpu   how fast the GPU's kernels and models are; writes docs/gpu-bench-DATE.md"
 	@echo "make check   ruff, pyright, the rooms' import rules, module lengths, words"
 	@echo "make format  let ruff lay out the sources"
 	@echo "make pins    resolve the pinned requirements anew"
@@ -28,6 +30,12 @@ chat: set-up
 
 test: set-up-dev
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+test-gpu: set-up-dev
+	@$(BIN)/python .ci/gpu_report.py tests
+
+bench-gpu: set-up-dev
+	@$(BIN)/python .ci/gpu_report.py bench
 
 check: lint types rooms lengths words
 

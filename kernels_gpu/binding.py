@@ -17,10 +17,11 @@ import numpy as np
 from kernels_gpu.arena import Arena
 from kernels_gpu.candidates import CandidateFinder, CandidateRoom, Candidates
 from kernels_gpu.device import Device, Event, Graph, Kernel, Region
+from kernels_gpu.launches import BatchShape, Launch, Module, Places
 from kernels_gpu.layout import PLANE_ALIGNMENT
 from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes, spans_for
 from kernels_gpu.precision import Precision
-from kernels_gpu.steps import SOURCES, BatchShape, Launch, Module, Places, StepMaker
+from kernels_gpu.steps import SOURCES, StepMaker
 from kernels_gpu.upload import Uploader
 from models.program import Rope
 from models.segments import Segment

@@ -6,12 +6,10 @@ Owns the cutting of a batch into launches.  Works on regions that binding.py too
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from kernels_gpu.device import Region, Shape
+from kernels_gpu.device import Region
+from kernels_gpu.launches import Argument, BatchShape, Launch, Module, Places, launch
 from kernels_gpu.layout import defines_for, plain_row_bytes
 from kernels_gpu.plan import (
     STEP_TOKENS,
@@ -60,76 +58,7 @@ PROMPT_ATTENTION = ("attend_prompt",)
 PROMPT_ROWS = 32  # tokens times heads of a block of attend_prompt
 
 
-@dataclass(frozen=True, kw_only=True)
-class Module:
-    """What is compiled at once, and the kernels in it."""
-
-    source: str
-    defines: tuple[str, ...]
-    kernels: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """One launch of a kernel."""
-
-    module: Module
-    kernel: str
-    grid: Shape
-    block: int
-    arguments: tuple[np.generic, ...]
-    shared_bytes: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchShape:
-    """All that launches depend on.
-
-    spans: pieces of 128 positions that attention looks at.  is_prefill: products before the head run on tensor cores,
-    whose sums have another order than those of decode; so a prompt's tokens all go one way, however it is cut.
-    """
-
-    num_tokens: int
-    num_outputs: int
-    spans: int
-    is_prefill: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Regions of everything a launch touches."""
-
-    matrices: Mapping[str, Region]
-    vectors: Mapping[str, Region]
-    caches: Mapping[int, Region]
-    workspace: Mapping[str, Region]
-
-
 ROWS_MODULE = Module(source="rows.cu", defines=(), kernels=ROWS)
-Argument = Region | int | float | None
-
-
-def _scalars(values: tuple[Argument, ...]) -> tuple[np.generic, ...]:
-    def scalar(value: Argument) -> np.generic:
-        match value:
-            case None:
-                return np.uint64(0)
-            case Region():
-                return value.pointer
-            case float():
-                return np.float32(value)
-            case _:
-                return np.int32(value)
-
-    return tuple(map(scalar, values))
-
-
-def _launch(
-    module: Module, kernel: str, grid: Shape, block: int, *arguments: Argument, shared_bytes: int = 0
-) -> Launch:
-    return Launch(
-        module=module, kernel=kernel, grid=grid, block=block, arguments=_scalars(arguments), shared_bytes=shared_bytes
-    )
 
 
 def _tiles(count: int, most: int = STEP_TOKENS) -> Iterator[tuple[int, int]]:
@@ -179,7 +108,7 @@ class StepMaker:
 
     def launches(self, shape: BatchShape) -> list[Launch]:
         """Everything for a batch of that shape, in order."""
-        return [launch for operation in self.segment.operations for launch in self._steps(operation, shape)]
+        return [step for operation in self.segment.operations for step in self._steps(operation, shape)]
 
     def _steps(self, operation: Operation, shape: BatchShape) -> Iterator[Launch]:
         match operation:
@@ -240,14 +169,14 @@ class StepMaker:
     def _embed(self, operation: Embed, shape: BatchShape) -> Launch:
         matrix = self.plan.matrices[operation.weight]
         arguments = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix), self._batch("token_ids"))
-        return _launch(
+        return launch(
             self._module(matrix, terms_for(self.precision)), "embed", (shape.num_tokens,), PRODUCT_THREADS,
             *arguments, float(operation.scale), *self._floats(operation.out),
         )  # fmt: skip
 
     def _normalize(self, operation: Normalize, shape: BatchShape) -> Launch:
         area = self._area(operation.out)
-        return _launch(
+        return launch(
             ROWS_MODULE, "normalize", (self._count(operation.x, shape),), ROW_THREADS,
             *self._floats(operation.x), self._vector(operation.weight), float(operation.epsilon), int(operation.add),
             *self._floats(operation.out), area.units, self._records(operation.out, 1), self._records(operation.out, 2),
@@ -259,7 +188,7 @@ class StepMaker:
         area = self._area(buffer)
         if area.terms:
             grid = (-(-area.units // UNITS_OF_BLOCK), self._count(buffer, shape))
-            yield _launch(
+            yield launch(
                 ROWS_MODULE, "quantize", grid, ROW_THREADS,
                 *self._floats(buffer), area.units, self._records(buffer, 1), self._records(buffer, 2), area.rows,
             )  # fmt: skip
@@ -275,14 +204,14 @@ class StepMaker:
         module = self._module(matrix, terms)
         if self._is_prefill(matrix, x, shape):
             tiles = (-(-matrix.num_rows // PREFILL_ROWS), -(-shape.num_tokens // PREFILL_TOKENS))
-            yield _launch(
+            yield launch(
                 _prefill_module(module), "product_prefill", tiles, PRODUCT_THREADS,
                 *weights, *given, shape.num_tokens, self._vector(bias), mode, *self._floats(out),
             )  # fmt: skip
             return
         grid = (-(-matrix.num_rows * matrix.split // WARPS),)
         for first, count in _tiles(self._count(x, shape)):
-            yield _launch(
+            yield launch(
                 module, f"product_{_bucket(count)}", grid, PRODUCT_THREADS,
                 *weights, *given, first, count, matrix.split, self._vector(bias), mode, *self._floats(out),
             )  # fmt: skip
@@ -302,7 +231,7 @@ class StepMaker:
             both = (self.places.matrices[gate.name], self.places.matrices[up.name], gate.num_rows, _pieces(gate))
             grid = (-(-gate.num_rows * gate.split // WARPS),)
             for first, count in _tiles(self._count(operation.x, shape)):
-                yield _launch(
+                yield launch(
                     self._module(gate, terms), f"gated_{_bucket(count)}", grid, PRODUCT_THREADS,
                     *both, self._records(operation.x, terms), self._area(operation.x).rows, first, count, gate.split,
                     mode, *self._floats(operation.out),
@@ -315,7 +244,7 @@ class StepMaker:
             yield from self._gate(operation.out, raised, operation.activation, shape)
 
     def _gate(self, gate: Buffer, up: Buffer, activation: Activation, shape: BatchShape) -> Iterator[Launch]:
-        yield _launch(
+        yield launch(
             ROWS_MODULE, "combine_gate", (-(-gate.width // ROW_THREADS), self._count(gate, shape)), ROW_THREADS,
             *self._floats(gate), *self._floats(up), gate.width, MODES[activation],
         )  # fmt: skip
@@ -331,7 +260,7 @@ class StepMaker:
         cache = operation.cache
         heads = operation.num_heads + 2 * cache.num_kv_heads
         k, kv_stride = self._floats(operation.k)
-        return _launch(
+        return launch(
             self._attention, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,
             *self._floats(operation.q), k, self._floats(operation.v)[0], kv_stride, operation.num_heads,
             cache.num_kv_heads, cache.head_dim, self._vector(operation.q_norm), self._vector(operation.k_norm),
@@ -349,7 +278,7 @@ class StepMaker:
         batches = -(-operation.num_heads // cache.num_kv_heads // HEADS_OF_BLOCK)
         for first, count in _tiles(shape.num_tokens, attention_tokens(self.segment, self.limits)):
             positions = self._batch("positions", first)
-            yield _launch(
+            yield launch(
                 self._attention, "attend", (shape.spans, cache.num_kv_heads * batches, count), ATTENTION_THREADS,
                 self._row(operation.q, first), self._area(operation.q).stride,
                 self.places.caches[operation.layer_idx], positions, self._batch("slots", first),
@@ -357,7 +286,7 @@ class StepMaker:
                 cache.head_dim, float(operation.scale), cache.window or 0, partial, max_spans,
                 shared_bytes=4 * (HEADS_OF_BLOCK * cache.head_dim + 8 * ATTENTION_THREADS),
             )  # fmt: skip
-            yield _launch(
+            yield launch(
                 self._attention, "combine", (operation.num_heads, count), ATTENTION_THREADS,
                 partial, max_spans, positions, operation.num_heads, cache.head_dim, cache.window or 0,
                 self._row(operation.out, first), self._area(operation.out).stride,
@@ -369,7 +298,7 @@ class StepMaker:
         group = operation.num_heads // cache.num_kv_heads
         tokens = PROMPT_ROWS // min(group, HEADS_OF_BLOCK)
         grid = (-(-shape.num_tokens // tokens), cache.num_kv_heads * -(-group // HEADS_OF_BLOCK))
-        return _launch(
+        return launch(
             self._prompt_attention, "attend_prompt", grid, ATTENTION_THREADS,
             *self._floats(operation.q), self.places.caches[operation.layer_idx], self._batch("positions"),
             self._batch("slots"), self._batch("page_tables"), self.limits.table_row, shape.num_tokens,
@@ -378,7 +307,7 @@ class StepMaker:
         )  # fmt: skip
 
     def _select(self, operation: SelectOutputs, shape: BatchShape) -> Launch:
-        return _launch(
+        return launch(
             ROWS_MODULE, "select_rows", (shape.num_outputs,), ROW_THREADS,
             *self._floats(operation.x), self._batch("outputs"), *self._floats(operation.out),
             self._area(operation.x).units,

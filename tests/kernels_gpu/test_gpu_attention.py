@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from emulated_device import ORDERS, Order
-from gpu_bench import Array, Bench, bench
+from gpu_bench import PLACES, Array, Bench, Place, bench
 from oracle import attend, normalize, rotate
 
 from kernels_gpu.device import Region
@@ -114,10 +113,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("attend_with", [attended, attended_as_prompt])
-def test_attention_equals_the_oracle(attend_with: Attention, name: str, order: Order) -> None:
+def test_attention_equals_the_oracle(attend_with: Attention, name: str, place: Place) -> None:
     case = CASES[name]
     rng = np.random.default_rng(1)
     count = case.tokens * len(case.lengths)
@@ -125,7 +124,7 @@ def test_attention_equals_the_oracle(attend_with: Attention, name: str, order: O
     shapes = [(length, case.num_kv_heads, case.head_dim) for length in case.lengths]
     keys = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
     values = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
-    stand = bench(order)
+    stand = bench(place)
     cache = stand.put(pages_of(case, keys, values))
     found = attend_with(stand, case, q, cache, 0, count)
     for slot in range(len(case.lengths)):
@@ -143,9 +142,9 @@ def test_attention_equals_the_oracle(attend_with: Attention, name: str, order: O
     np.testing.assert_array_equal(single, found)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("pairing", ["halves", "neighbours", None])
-def test_rotation_and_pages_equal_the_oracle(pairing: str | None, order: Order) -> None:
+def test_rotation_and_pages_equal_the_oracle(pairing: str | None, place: Place) -> None:
     case = Case(num_heads=3, num_kv_heads=2, head_dim=48, lengths=(70, 66), tokens=2)
     has_norm, dimensions = pairing != "neighbours", 32
     rng = np.random.default_rng(2)
@@ -157,7 +156,7 @@ def test_rotation_and_pages_equal_the_oracle(pairing: str | None, order: Order) 
                 frequencies=frequencies)  # fmt: skip
     phase = np.arange(80)[:, None] * np.array(frequencies)
     angles = np.stack([np.cos(phase), np.sin(phase)], axis=-1).astype(np.float32)
-    stand, tables = bench(order), case.page_tables()
+    stand, tables = bench(place), case.page_tables()
     q_region = stand.put(q)
     cache_shape = (int(tables.max()) + 1, 2, 2, PAGE * 48)
     cache = stand.empty(2 * int(np.prod(cache_shape)))

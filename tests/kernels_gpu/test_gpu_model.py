@@ -10,13 +10,13 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from emulated_device import ORDERS, EmulatedDevice, Order
-from gpu_bench import Array
+from emulated_device import EmulatedDevice
+from gpu_bench import PLACES, Array, Place, device_at
 from oracle import FileWeights, Oracle
 from tiny_models import write_tiny_model
 
 from kernels_gpu.binding import GpuModel, GpuOptions, bill, bind
-from kernels_gpu.device import GpuLostError, GpuMemoryError
+from kernels_gpu.device import Device, GpuLostError, GpuMemoryError
 from kernels_gpu.plan import GpuLimits, UnsupportedError, attention_tokens
 from kernels_gpu.precision import Precision
 from models.description import load_description
@@ -40,9 +40,7 @@ class Tiny:
     def oracle(self, ids: Array) -> Array:
         return Oracle(program=self.program, weights=FileWeights(self.file)).logits(ids.tolist())
 
-    def bind(
-        self, device: EmulatedDevice, segment: Segment | None = None, activations: Precision = "balanced"
-    ) -> GpuModel:
+    def bind(self, device: Device, segment: Segment | None = None, activations: Precision = "balanced") -> GpuModel:
         return bind(segment or whole(self.program), self.file, LIMITS, GpuOptions(activations=activations), device)
 
 
@@ -79,11 +77,11 @@ def near(found: Array, expected: Array, *, root_mean_square: float = 0.01) -> No
     assert np.sqrt(np.mean(differences**2)) < root_mean_square
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3"])
-def test_a_model_s_logits_are_the_oracle_s(family: Family, order: Order, tmp_path: Path) -> None:
+def test_a_model_s_logits_are_the_oracle_s(family: Family, place: Place, tmp_path: Path) -> None:
     with tiny(tmp_path, family) as model:
-        bound = model.bind(EmulatedDevice(order=order))
+        bound = model.bind(device_at(place))
         near(run(bound, IDS[:12]), model.oracle(IDS[:12]))
 
 
@@ -177,6 +175,18 @@ def test_a_graph_is_captured_when_a_shape_comes_again(tmp_path: Path) -> None:
         for first in (5, 7, 9):
             run(bound, IDS[first : first + 2], first)
         assert len(captured) == 2
+
+
+@pytest.mark.parametrize("place", [PLACES[0], PLACES[-1]])
+@pytest.mark.parametrize("is_prefill", [False, True])
+def test_a_graph_s_replay_is_the_same_as_single_launches(is_prefill: bool, place: Place, tmp_path: Path) -> None:
+    with tiny(tmp_path, "gemma3", "Q4_K") as model:
+        bound = model.bind(device_at(place))
+        run(bound, IDS[:20], is_prefill=True)
+        rounds = [run(bound, IDS[20:23], 20, is_prefill=is_prefill) for _ in range(4)]
+        for again in rounds[1:]:
+            np.testing.assert_array_equal(again, rounds[0])
+        bound.close()
 
 
 def test_what_is_allocated_is_the_bill_and_comes_back(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated_device import ORDERS, EmulatedDevice, Order
+from emulated_device import EmulatedDevice
 from gguf import GGMLQuantizationType, quants
-from gpu_bench import Array, Bench, make_records
+from gpu_bench import PLACES, Array, Bench, Place, bench, make_records
 from tiny_models import random_rows
 
 from kernels_gpu.layout import PLANE_FORMATS, defines_for
@@ -49,12 +49,12 @@ def test_a_product_on_tensor_cores_equals_the_oracle(format_name: str, flags: tu
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=3e-5)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_cut_of_a_prompt_changes_no_bit(order: Order) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_the_cut_of_a_prompt_changes_no_bit(place: Place) -> None:
     rows, columns, count = 20, 256, 70
     raw = random_rows("Q4_K", (rows, columns), np.random.default_rng(1), std=columns**-0.5)
     x = np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
-    stand = Bench(EmulatedDevice(order=order))
+    stand = bench(place)
 
     def done(part: Array) -> Array:
         return product(stand, "Q4_K", part, raw, np.full((len(part), rows), np.nan, np.float32), STORE)[0]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated_device import ORDERS, Order
 from gguf import GGMLQuantizationType, quants
-from gpu_bench import Array, Bench, bench, make_records
+from gpu_bench import PLACES, Array, Bench, Place, bench, make_records
 from oracle import activate
 from tiny_models import random_rows
 
@@ -46,14 +45,14 @@ def multiply(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("format_name", QUANTISED)
-def test_a_product_equals_the_oracle(format_name: str, order: Order) -> None:
+def test_a_product_equals_the_oracle(format_name: str, place: Place) -> None:
     rows, columns, count, first, capacity = 10, COLUMNS[format_name], 3, 1, 5
     raw, weights = matrix(format_name, rows, columns)
     x = np.random.default_rng(2).standard_normal((first + count, columns)).astype(np.float32)
     records, values = make_records(x, TERMS[format_name], capacity)
-    stand = bench(order)
+    stand = bench(place)
     before = np.random.default_rng(3).standard_normal((capacity, rows + 2)).astype(np.float32)
     bias = np.arange(rows, dtype=np.float32)
     out = stand.put(before)
@@ -109,12 +108,12 @@ def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activati
 
 
 @pytest.mark.parametrize("format_name", PLAIN)
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_product_of_plain_numbers_equals_the_oracle(format_name: str, order: Order) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_a_product_of_plain_numbers_equals_the_oracle(format_name: str, place: Place) -> None:
     rows, columns, count = 6, 160, 3
     raw, weights = matrix(format_name, rows, columns)
     x = np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
-    stand = bench(order)
+    stand = bench(place)
     packed, given = stand.put(repack(format_name, raw, columns)), stand.put(x)
     found = []
     for bucket in (4, 8):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated_device import ORDERS, KernelFault, Order
-from gpu_bench import bench, make_records, record_bytes
+from emulated_device import KernelFault
+from gpu_bench import PLACES, Place, bench, make_records, record_bytes
 from oracle import activate, normalize
 from tiny_models import random_rows
 
@@ -14,14 +14,14 @@ from kernels_gpu.repacking import pieces, repack
 from models.formats import FORMATS
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("is_added", [False, True])
-def test_a_norm_equals_the_oracle_and_leaves_records(order: Order, is_added: bool) -> None:
+def test_a_norm_equals_the_oracle_and_leaves_records(place: Place, is_added: bool) -> None:
     tokens, columns, capacity = 3, 2208, 4
     rng = np.random.default_rng(1)
     x, before = (rng.standard_normal((tokens, columns)).astype(np.float32) for _ in range(2))
     weight = rng.standard_normal(columns).astype(np.float32)
-    stand = bench(order)
+    stand = bench(place)
     out = stand.put(before)
     single, pair = (stand.empty(record_bytes(capacity, columns, terms)) for terms in (1, 2))
     stand.run(

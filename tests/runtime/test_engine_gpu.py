@@ -47,6 +47,17 @@ def placed(path: Path, options: EngineOptions) -> Placement:
         return place(file, options, read_machine(), cards=usable_cards(options))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("gpu_layers", [1, 2, "all"])
+def test_an_answer_is_the_same_on_this_machine_s_gpu(
+    gpu_layers: int | Literal["all"], path: Path, expected_ids: tuple[int, ...]
+) -> None:
+    with Engine.load(path, replace(OPTIONS, gpu_layers=gpu_layers)) as engine:
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected_ids
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected_ids
+        assert engine.times is not None and engine.times.gpu_ms > 0
+
+
 @pytest.mark.parametrize("gpu_layers", [0, 1, 2, "all"])
 def test_an_answer_is_the_same_at_every_split(
     gpu_layers: int | Literal["all"], path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

@@ -5,25 +5,45 @@ Owns the moving of arrays and the records of activations, as kernels_gpu/sources
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from emulated_device import EmulatedDevice, Order
+import pytest
+from emulated_device import ORDERS, EmulatedDevice, Order
 
-from kernels_gpu.device import Region
+from kernels_gpu.cupy_device import open_card
+from kernels_gpu.device import Device, Region
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels_gpu" / "sources"
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+Place = Order | Literal["card"]
+PLACES = [*ORDERS, pytest.param("card", marks=pytest.mark.gpu)]
+"""Where a case is tried: on the emulator, its lanes in three orders, and on this machine's GPU (`make test-gpu`)."""
+
+
+@cache
+def the_card() -> Device:
+    """This machine's GPU."""
+    return open_card(Path(tempfile.gettempdir()) / f"tandem-cubins-{os.getuid()}")
+
+
+def device_at(place: Place) -> Device:
+    return the_card() if place == "card" else EmulatedDevice(order=place)
+
+
 @dataclass
 class Bench:
-    """An emulated card and one kernel after another."""
+    """A card and one kernel after another."""
 
-    device: EmulatedDevice = field(default_factory=EmulatedDevice)
+    device: Device = field(default_factory=EmulatedDevice)
 
     def __post_init__(self) -> None:
         self.stream = self.device.new_stream()
@@ -37,7 +57,7 @@ class Bench:
 
     def empty(self, size_bytes: int) -> Region:
         """Poisoned memory."""
-        return self.device.allocate(size_bytes, "a test")
+        return self.put(np.full(size_bytes, 0xFF, np.uint8))
 
     def get(self, region: Region, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """What lies there, after looking for overruns."""
@@ -69,8 +89,8 @@ class Bench:
         )
 
 
-def bench(order: Order) -> Bench:
-    return Bench(EmulatedDevice(order=order))
+def bench(place: Place) -> Bench:
+    return Bench(device_at(place))
 
 
 def _scalar(value: Region | int | float | None) -> np.generic:

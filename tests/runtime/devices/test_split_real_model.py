@@ -48,14 +48,23 @@ def teacher_forced(path: Path, gpu_layers: int, ids: np.ndarray, num_prompt: int
 
 
 # Emulating tensor cores takes long: one layer of a prompt is enough of that.
-@pytest.mark.parametrize(("gpu_layers", "num_prompt"), [(1, 4), (15, 0), (30, 0)])
+SPLITS = [(1, 4, False), (15, 0, False), (30, 0, False)]
+ON_CARD = [
+    pytest.param(gpu_layers, num_prompt, True, marks=pytest.mark.gpu)
+    for gpu_layers in (1, 15, 30)
+    for num_prompt in (0, 4, 8)
+]
+
+
+@pytest.mark.parametrize(("gpu_layers", "num_prompt", "is_real"), [*SPLITS, *ON_CARD])
 def test_smollm2_says_the_same_at_every_split(
-    gpu_layers: int, num_prompt: int, model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    gpu_layers: int, num_prompt: int, is_real: bool, model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = load_exact("smollm2-135m")[0]
     path, ids = model_path("smollm2-135m"), np.array(exact.ids[:COUNT], np.int32)
     expected = teacher_forced(path, 0, ids, num_prompt)
-    install(monkeypatch)
+    if not is_real:
+        install(monkeypatch)
     found = teacher_forced(path, gpu_layers, ids, num_prompt)
     for logprobs in (expected, found):
         assert divergences(exact.top_ids[:COUNT], exact.top_logprobs[:COUNT], logprobs)[1:].mean() < 0.01
