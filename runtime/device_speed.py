@@ -13,7 +13,7 @@ from runtime.devices import cpu_limits
 from runtime.devices.costs import StepCosts, run_cost
 from runtime.machine import choose_threads, read_machine
 from runtime.options import EngineOptions
-from runtime.placement import place
+from runtime.placement import place, usable_cards
 
 _LEAST_ARENA_BYTES = 128 * 2**20
 _ARENA_BYTES = 512 * 2**20
@@ -34,7 +34,7 @@ class PassReads:
 def pass_reads(path: Path | str, options: EngineOptions) -> PassReads:
     """For a model that is loaded with these options.  Raises CapacityError, ModelError, DeviceError."""
     with open_adapted(path, options.adapters) as file:
-        placement = place(file, options, read_machine())
+        placement = place(file, options, read_machine(), cards=usable_cards(options))
         return PassReads(costs=cpu_limits.count_costs(placement.model.program, file, placement.device_options))
 
 

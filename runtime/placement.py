@@ -103,8 +103,10 @@ def _reasons(surveyed: Survey, bill: MemoryBill, cards: Cards) -> list[str]:
     site = surveyed.site
     card = site.card
     if card is None:
-        why = cards.fault if site.options.device != "cpu" and cards.best is None else None
-        return [f"Everything runs on the CPU. {why}" if why else "Everything runs on the CPU, as asked for."]
+        is_asked = site.options.device == "cpu" or site.options.gpu_layers == 0
+        return [
+            "Everything runs on the CPU, as asked for." if is_asked else f"Everything runs on the CPU. {cards.fault}"
+        ]
     return [*_card_reasons(card, cards), _layers_reason(surveyed, bill, card)]
 
 

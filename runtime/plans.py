@@ -6,7 +6,7 @@ Owns the joining of placement and forecast.  Loads nothing; does not know how a 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.adapters import open_adapted
@@ -80,8 +80,19 @@ def plan_model(
             draft = stack.enter_context(DraftFile(speculation.draft_model))
         surveyed = survey(file, options, machine, cards, draft.price if draft else None)
         bill = nearest_bill(surveyed.wish, surveyed.price)
+        left_out = None
+        if draft is not None and not bill.fits:
+            # As loading does: the model without a draft is better than none.
+            alone = survey(file, options, machine, cards)
+            bill_alone = nearest_bill(alone.wish, alone.price)
+            if bill_alone.fits:
+                surveyed, bill, draft, left_out = alone, bill_alone, None, draft.name
         placement = place_bill(surveyed, bill, cards)
-        return _plan(surveyed, placement, draft.name if draft else None, read_bytes_per_s)
+        plan = _plan(surveyed, placement, draft.name if draft else None, read_bytes_per_s)
+    if left_out is None:
+        return plan
+    note = f"There is no room for the draft model {left_out}, so nothing is guessed by it."
+    return replace(plan, notes=(*plan.notes, note))
 
 
 def _plan(surveyed: Survey, placement: Placement, draft: str | None, read_bytes_per_s: float | None) -> ModelPlan:

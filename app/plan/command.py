@@ -17,6 +17,8 @@ from app.plan.tables import plan_text, plan_value
 from app.profiles import measured_bandwidth, with_profile
 from runtime.cards import LEAST_CAPABILITY, Card, Cards
 from runtime.catalog import CATALOG, DownloadError, parse_reference, resolve_model
+from runtime.errors import DeviceError
+from runtime.placement import usable_cards
 from runtime.plans import plan_model
 
 
@@ -39,12 +41,13 @@ def run(request: PlanRequest, console: Console) -> int:
     path = find(model_name(preferences))
     preferences = with_profile(preferences, path, console.note, verbose=True)
     options = add_draft(engine_options(preferences), preferences.draft_model, path, folder, find)
-    plan = plan_model(
-        path,
-        options,
-        cards=_imagined(request.vram_bytes),
-        read_bytes_per_s=measured_bandwidth(preferences, path),
-    )
+    cards = usable_cards(options) if request.vram_bytes is None else _imagined(request.vram_bytes)
+    try:
+        plan = plan_model(path, options, cards=cards, read_bytes_per_s=measured_bandwidth(preferences, path))
+    except DeviceError as error:
+        if cards.best is not None:
+            raise
+        raise AppError(str(error), hint="--vram 8 plans for a GPU of 8 GB that is not here.") from error
     if request.as_json:
         console.json(plan_value(plan))
     else:
@@ -55,10 +58,8 @@ def run(request: PlanRequest, console: Console) -> int:
     return EXIT_SUCCESS
 
 
-def _imagined(vram_bytes: int | None) -> Cards | None:
+def _imagined(vram_bytes: int) -> Cards:
     """A card that is not here, with nothing else on it."""
-    if vram_bytes is None:
-        return None
     card = Card(
         index=0,
         name=f"imagined GPU of {vram_bytes / 2**30:g} GB",

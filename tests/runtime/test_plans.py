@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faked_cards import cards_of, fake_card, fake_machine
-from large_models import EIGHT_BILLION, write_large_model
+from large_models import EIGHT_BILLION, ONE_BILLION, write_large_model
 from tiny_models import write_tiny_model
 
 from models.gguf_file import open_model_file
@@ -106,3 +106,12 @@ def test_a_draft_model_is_in_the_bill_of_the_cpu(tmp_path: Path, large: Path) ->
     on_cpu = guessing.bill.devices[0]
     assert on_cpu.total_bytes == on_cpu.memory.total_bytes + price.total_bytes
     assert guessing.bill.devices[1].draft is None
+
+
+def test_a_draft_model_without_room_is_left_out_as_loading_does(tmp_path: Path, large: Path) -> None:
+    draft = write_large_model(tmp_path / "draft.gguf", ONE_BILLION)
+    options = EngineOptions(context_size=4096, speculation=SpeculationOptions(draft_model=draft))
+    plan = plan_model(large, options, machine=fake_machine(6), cards=cards_of())
+    assert plan.fits and plan.draft is None
+    assert plan.notes[-1] == "There is no room for the draft model Tiny llama, so nothing is guessed by it."
+    assert plan_model(large, options, machine=fake_machine(3), cards=cards_of()).draft == "Tiny llama", "neither fits"

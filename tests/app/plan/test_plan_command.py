@@ -96,6 +96,16 @@ def test_a_tiny_model_fits_and_says_so_as_json_too(tmp_path: Path) -> None:
     assert value["reasons"] == ["Everything runs on the CPU, as asked for."]
 
 
+def test_without_a_gpu_layers_can_be_planned_for_one_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.plan.command.usable_cards", lambda options: cards_of())
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    with pytest.raises(AppError, match="finds no GPU") as caught:
+        run_plan(path, tmp_path, preferences={"gpu_layers": "1"})
+    assert caught.value.hint == "--vram 8 plans for a GPU of 8 GB that is not here."
+
+
 def test_a_model_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:
     for name in ("smollm2-135m", "owner/repository"):
         with pytest.raises(AppError, match=f"{name} is not on this disk, and a plan fetches nothing") as caught:
