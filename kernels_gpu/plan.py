@@ -33,6 +33,7 @@ from models.segments import Segment
 PAGE_SIZE = 64  # positions, as in attention.cu
 SPAN = 128
 PARTIAL_HEADER = 4  # floats
+PLAIN_STEP = 8  # columns of a plain matrix that are read at once
 MAX_HEAD_DIM = 256
 STEP_TOKENS = 8  # tokens of one launch of a product, and at least of one of attention
 MAX_ATTENTION_TOKENS = 64
@@ -234,8 +235,8 @@ def _add_operation(
     wanted: dict[str, set[int]],
     cache_types: CacheTypes,
 ) -> None:
-    def product(name: str, x: Buffer, terms: int) -> None:
-        matrix = _add_matrix(plan, tensors, name)
+    def product(name: str, x: Buffer, terms: int, plain_step: int = UNIT) -> None:
+        matrix = _add_matrix(plan, tensors, name, plain_step)
         if not matrix.is_plain:
             wanted.setdefault(x.name, set()).add(terms)
 
@@ -248,7 +249,9 @@ def _add_operation(
             _add_vector(plan, tensors, weight)
         case Project(x=x, parts=parts, is_coarse=is_coarse):
             for part in parts:
-                product(part.weight, x, terms_for(precision, is_coarse=is_coarse))
+                # Beside a weight, an adapter's second matrix has as many columns as its rank.
+                plain_step = PLAIN_STEP if operation.add else UNIT
+                product(part.weight, x, terms_for(precision, is_coarse=is_coarse), plain_step)
                 if part.bias is not None:
                     _add_vector(plan, tensors, part.bias)
         case GatedProject(x=x, gate=gate, up=up):
@@ -282,7 +285,7 @@ def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
         )
 
 
-def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str) -> Matrix:
+def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str, plain_step: int = UNIT) -> Matrix:
     if name not in plan.matrices:
         format_name = tensors[name].format.name
         rows, columns = tensors[name].shape
@@ -290,8 +293,9 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str) -> Mat
             raise UnsupportedError(
                 f"weight {name} has format {format_name}, which the GPU kernels cannot multiply with"
             )
-        if columns % UNIT:
-            raise UnsupportedError(f"weight {name} has {columns} columns; the GPU kernels take multiples of {UNIT}")
+        step = plain_step if is_plain(format_name) else UNIT
+        if columns % step:
+            raise UnsupportedError(f"weight {name} has {columns} columns; the GPU kernels take multiples of {step}")
         plan.matrices[name] = Matrix(name=name, format_name=format_name, num_rows=rows, num_columns=columns)
     return plan.matrices[name]
 

@@ -24,6 +24,7 @@ from models.gguf_values import Metadata
 
 A_SUFFIX, B_SUFFIX = ".lora_a", ".lora_b"
 MAX_RANK = 4096
+RANK_STEP = 8
 _READ_BYTES = 8 << 20
 _Q8_BLOCK = 32
 
@@ -205,20 +206,21 @@ def check_fits(
 def stacked(uses: Sequence[Use]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each weight (A, B) of all adapters together: ranks side by side, each one's strength multiplied into its B.
 
-    In float16 where that loses nothing, in float32 otherwise.
+    In float16 where that loses nothing, in float32 otherwise.  Ranks are filled up with zeros to a multiple of 8, which
+    devices read at once.
     """
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for use in uses:
         for weight, (a, b) in use.adapter.matrices.items():
             strength = np.float32(use.scale * use.adapter.alpha / a.shape[0])
             found.setdefault(weight, []).append((a, b * strength))
-    return {
-        weight: (
-            _compact(np.concatenate([a for a, _ in pairs])),
-            _compact(np.concatenate([b for _, b in pairs], axis=1)),
-        )
-        for weight, pairs in found.items()
-    }
+    return {weight: _joined(pairs) for weight, pairs in found.items()}
+
+
+def _joined(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    a, b = np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs], axis=1)
+    missing = -len(a) % RANK_STEP
+    return _compact(np.pad(a, ((0, missing), (0, 0)))), _compact(np.pad(b, ((0, 0), (0, missing))))
 
 
 def _compact(values: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from adapters import ALPHA, MergedWeights, low_rank_pairs
 from emulated_device import EmulatedDevice
 from gpu_bench import PLACES, Array, Place, device_at
 from oracle import FileWeights, Oracle
@@ -20,7 +21,7 @@ from kernels_gpu.device import Device, GpuLostError, GpuMemoryError
 from kernels_gpu.plan import GpuLimits, UnsupportedError, attention_tokens
 from kernels_gpu.precision import Precision
 from models.description import load_description
-from models.gguf_file import ModelFile, open_model_file
+from models.gguf_file import ModelFile, Overlay, open_model_file
 from models.program import Program
 from models.segments import Segment, cut, whole
 
@@ -95,6 +96,23 @@ def test_mixed_formats_and_precisions(activations: Precision, tmp_path: Path) ->
             near(found, expected, root_mean_square=0.02)
         else:
             np.testing.assert_allclose(found, expected, atol=2e-3 * expected.std())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_low_rank_pairs_beside_the_weights(family: Family, tmp_path: Path) -> None:
+    with tiny(tmp_path, family) as model:
+        parts = ("attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_down")
+        pairs = low_rank_pairs(model.file, [f"blk.1.{part}.weight" for part in parts], rank=8, seed=1)
+        merged = MergedWeights(model.file, [(pairs, 8 / ALPHA)])
+        expected = Oracle(program=model.program, weights=merged).logits(IDS[:6].tolist())
+        halves = {f"{name}.lora_{half}": pair[half == "b"] for name, pair in pairs.items() for half in "ab"}
+        matrices = {name: matrix.astype(np.float16) for name, matrix in halves.items()}
+        model.file.lay_over(Overlay(matrices=matrices, fingerprint="1", notes=()))
+        changed = Tiny(model.file, load_description(model.file).program)
+        bound = changed.bind(EmulatedDevice(), activations="exact")
+        found = run(bound, IDS[:6])
+        np.testing.assert_allclose(found, expected, atol=4e-3 * expected.std())
+        np.testing.assert_array_equal(run(bound, IDS[:1], slot=1), found[:1])
 
 
 def test_the_batch_changes_no_bit(tmp_path: Path) -> None:
