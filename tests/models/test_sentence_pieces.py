@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from words import DATA
 
 from models.errors import VocabularyError
 from models.sentence_pieces import SentencePieceEncoder
@@ -14,6 +21,7 @@ from models.special_tokens import TokenKind
 NORMAL, UNKNOWN, CONTROL, BYTE = TokenKind.NORMAL, TokenKind.UNKNOWN, TokenKind.CONTROL, TokenKind.BYTE
 BYTES = [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
 Piece = tuple[str, float, TokenKind]
+TEXTS: list[str] = json.loads(gzip.decompress((DATA / "words.json.gz").read_bytes()))["texts"]
 
 
 def encoder(pieces: list[Piece], *, adds_blank: bool = False) -> SentencePieceEncoder:
@@ -94,3 +102,31 @@ def test_blanks_are_kept_one_by_one(text: str) -> None:
     found = encoder([*BYTES, ("\u2581", -2.0, NORMAL), ("\u2581\u2581", -1.0, NORMAL)])
     spaced = f"  {text}   x "
     assert b"".join(map(found.token_bytes, ids(found, spaced))) == spaced.replace("\u2581", " ").encode()
+
+
+def trained(*, adds_blank: bool) -> SentencePieceProcessor:
+    """A small model of the library's own, as Llama's is: byte pairs, bytes for what is lacking, nothing normalised."""
+    model = io.BytesIO()
+    options: dict[str, Any] = {
+        **{"model_type": "bpe", "vocab_size": 700, "byte_fallback": True, "normalization_rule_name": "identity"},
+        **{"add_dummy_prefix": adds_blank, "remove_extra_whitespaces": False, "minloglevel": 3, "num_threads": 1},
+        **{"split_by_unicode_script": False, "split_digits": True, "allow_whitespace_only_pieces": True},
+    }
+    lines = [text.replace("\n", " ") for text in TEXTS if text.strip()] * 3
+    SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **options)
+    return SentencePieceProcessor(model_proto=model.getvalue())
+
+
+@pytest.mark.parametrize("adds_blank", [True, False])
+def test_ids_equal_a_model_of_the_librarys_own(adds_blank: bool) -> None:
+    reference = trained(adds_blank=adds_blank)
+    pieces: list[Piece] = []
+    for idx in range(reference.get_piece_size()):
+        tests = {CONTROL: reference.is_control, UNKNOWN: reference.is_unknown, BYTE: reference.is_byte}
+        kind = next((kind for kind, holds in tests.items() if holds(idx)), NORMAL)
+        pieces.append((reference.id_to_piece(idx), reference.get_score(idx), kind))
+    ours = encoder(pieces, adds_blank=adds_blank)
+    for text in TEXTS:
+        if text:
+            assert ids(ours, text) == reference.encode(text), text
+            assert b"".join(map(ours.token_bytes, ids(ours, text))).decode() == " " * adds_blank + text
