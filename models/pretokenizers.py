@@ -65,7 +65,8 @@ class PreTokenizer:
     names: the values of `tokenizer.ggml.pre` that mean it.  patterns: cut the text.  byte_patterns: cut what is left
     once more, when it is written in the alphabet that stands for bytes.  writes_bytes: the vocabulary's words are
     written in that alphabet; without it they are text, with U+2581 for a blank.  ignores_merges: a word that is in
-    the vocabulary is one token whatever the merges say.  adds_bos: what holds when the file does not say.
+    the vocabulary is one token whatever the merges say.  adds_bos: what holds when the file does not say.  needs_bos:
+    its models are lost without BOS, whatever the file says (the first conversions of Gemma 4 say that there is none).
     """
 
     names: tuple[str, ...]
@@ -74,6 +75,7 @@ class PreTokenizer:
     writes_bytes: bool = True
     ignores_merges: bool = False
     adds_bos: bool = False
+    needs_bos: bool = False
 
 
 DEFAULT = PreTokenizer(
@@ -82,14 +84,10 @@ DEFAULT = PreTokenizer(
 )
 """What files say, or mean, that were made without knowing the rule."""
 
-WHOLE_TEXTS = PreTokenizer(
-    names=("gemma4", "sarvam-moe", "granite-embed-multi-311m"), patterns=(), writes_bytes=False, adds_bos=True
-)
-"""Merging over whole texts, which are not cut into words."""
-
 _RULES = (
     DEFAULT,
-    WHOLE_TEXTS,
+    PreTokenizer(names=("gemma4",), patterns=(), writes_bytes=False, adds_bos=True, needs_bos=True),
+    PreTokenizer(names=("sarvam-moe", "granite-embed-multi-311m"), patterns=(), writes_bytes=False, adds_bos=True),
     PreTokenizer(
         names=(
             *("gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat", "a.x-4.0"),

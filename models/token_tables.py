@@ -79,7 +79,7 @@ def read_token_tables(metadata: Metadata) -> TokenTables:
         merges=merges,
         bos_id=bos_id,
         eos_id=eos_id,
-        add_bos=_flag(metadata, "add_bos_token", rule.adds_bos if is_pairs else True) and bos_id is not None,
+        add_bos=_adds_bos(metadata, rule, rule.adds_bos if is_pairs else True, notes) and bos_id is not None,
         add_eos=_flag(metadata, "add_eos_token", False) and eos_id is not None,
         adds_blank=not is_pairs and _flag(metadata, "add_space_prefix", True),
         end_ids=_end_ids(texts, kinds, roles),
@@ -185,6 +185,16 @@ def _numbers(metadata: Metadata, key: str, size: int, dtype: type[np.generic]) -
     if len(values) != size:
         raise VocabularyError(f"{_PREFIX}{key} has {len(values)} entries, and there are {size} tokens: {_DAMAGED}")
     return values.astype(dtype)
+
+
+def _adds_bos(metadata: Metadata, rule: PreTokenizer, default: bool, notes: list[str]) -> bool:
+    says = _flag(metadata, "add_bos_token", default)
+    if rule.needs_bos and not says:
+        notes.append(
+            "The file says that no BOS token stands before a text (tokenizer.ggml.add_bos_token), and models with this "
+            "vocabulary need one: it is put there."
+        )
+    return says or rule.needs_bos
 
 
 def _flag(metadata: Metadata, key: str, default: bool) -> bool:

@@ -196,6 +196,18 @@ def test_every_known_vocabulary_names_a_rule() -> None:
     assert {found.rule for found in merge_signatures._BY_HASH.values()} <= PRE_TOKENIZERS.keys()
 
 
+@pytest.mark.parametrize("says", [True, False, None])
+def test_a_model_that_needs_bos_gets_it_whatever_the_file_says(says: bool | None) -> None:
+    metadata: dict[str, Any] = {"model": "gemma4", "tokens": ["<bos>", "a", "b", "ab"], "token_type": [3, 1, 1, 1]}
+    metadata |= {"merges": ["a b"], "bos_token_id": 0, "unknown_token_id": 0, "add_bos_token": says}
+    found = load_vocabulary(
+        {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
+        | {"tokenizer.ggml.tokens": [*metadata["tokens"], "<unk>"], "tokenizer.ggml.token_type": [3, 1, 1, 1, 2]}
+    )
+    assert found.encode_prompt("ab") == [0, 3] and found.encode_prompt("<bos>ab") == [0, 3]
+    assert len(found.notes) == (says is False) and all("add_bos_token" in note for note in found.notes)
+
+
 def test_text_pairs_fall_back_on_the_unknown_token_where_bytes_are_missing() -> None:
     metadata = {"model": "gemma4", "tokens": ["<unk>", "a", "b", "ab", "\u2581"], "token_type": [2, 1, 1, 1, 1]}
     found = load_vocabulary({f"tokenizer.ggml.{key}": value for key, value in {**metadata, "merges": ["a b"]}.items()})
