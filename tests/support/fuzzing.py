@@ -1,4 +1,4 @@
-"""Damaged models, one for each seed, through all that is read from a file: header, tensors, vocabulary, template.
+"""Damaged models and adapters, one a seed, through all that is read of them: header, tensors, vocabulary, template.
 
 Run as a script it is the process that is watched: python fuzzing.py FOLDER FIRST COUNT SECONDS prints a JSON report.
 With a first seed of one's own it looks for new faults: python tests/support/fuzzing.py /tmp/fuzz 100000 99999 600
@@ -23,8 +23,9 @@ if __name__ == "__main__":
 
 import numpy as np
 from template_features import CHATS, FEATURES
-from tiny_models import VocabularyKind, write_tiny_model
+from tiny_models import Tensor, VocabularyKind, gguf_bytes, write_tiny_model
 
+from models.adapters import read_adapter
 from models.chat_encoding import encode_chat
 from models.chat_template import ChatTemplate, Message, load_chat_template
 from models.description import load_description
@@ -114,19 +115,28 @@ class Case:
         for kind in KINDS:
             path = write_tiny_model(folder / f"{kind}.gguf", vocabulary=kind)
             self.whole.append(path.read_bytes())
+        keys = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
+        halves = [
+            Tensor(name=f"blk.0.attn_q.weight.lora_{half}", ggml_id=0, shape=shape, data=bytes(4 * 64))
+            for half, shape in (("a", (2, 32)), ("b", (32, 2)))
+        ]
+        self.adapter = gguf_bytes({**keys, "adapter.lora.alpha": 16.0}, halves)
 
     def run(self, seed: int) -> str:
         """What became of it: read or refused."""
         rng = random.Random(seed)
         try:
-            match seed % 4:
+            match seed % 5:
                 case 0 | 1:
-                    self.path.write_bytes(_changed_bytes(self.whole[seed % 4], rng))
+                    self.path.write_bytes(_changed_bytes(self.whole[seed % 5], rng))
                     self._read_file()
                 case 2:
                     self._read_metadata(rng)
-                case _:
+                case 3:
                     self._render(rng)
+                case _:
+                    self.path.write_bytes(_changed_bytes(self.adapter, rng))
+                    read_adapter(self.path)
         except ModelError as error:
             text = str(error)
             assert text and "\x1b" not in text and len(text) < 2000, f"a message that is none: {text[:300]!r}"
@@ -170,9 +180,9 @@ class Case:
 
 
 def _changed_bytes(data: bytes, rng: random.Random) -> bytes:
-    header = data.find(b"output_norm.weight") + 400
+    header = min(data.find(b"output_norm.weight") + 400, len(data)) if b"output_norm.weight" in data else len(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
-        at = rng.randrange(header)
+        at = rng.randrange(min(header, len(data)))
         new, gone = rng.choice(
             (
                 (bytes([data[at] ^ 1 << rng.randrange(8)]), 1),
@@ -239,7 +249,7 @@ def main() -> None:
     signal.signal(signal.SIGALRM, _stop)
     outcomes: dict[str, int] = {"read": 0, "refused": 0}
     failures: list[str] = []
-    for seed in range(4):
+    for seed in range(5):
         case.run(seed)  # loads what is loaded but once
     base, deadline = peak_bytes(), time.monotonic() + seconds
     for seed in range(first, first + count):
