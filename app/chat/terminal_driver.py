@@ -1,8 +1,9 @@
-"""What comes from the terminal: bytes to keys and pastes.
+"""The terminal: bytes to keys and pastes, its size, and its end.
 
-Owns three things that Textual's driver gets wrong: what follows an escape inside a paste would be taken for keys
-(Enter sends, Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, and a size that the environment inherited
-from another terminal would count for more than this terminal's own. Knows nothing of what keys do.
+Owns what Textual's driver gets wrong: what follows an escape inside a paste would be taken for keys (Enter sends,
+Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, a size that the environment inherited from another terminal
+would count for more than this terminal's own, and a chat whose terminal was closed, or that was stopped and continued
+from outside, would get a second thread that reads keys and never ends. Knows nothing of what keys do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import selectors
 from codecs import getincrementaldecoder
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
@@ -59,8 +62,29 @@ def _beginning_at_end(text: str, mark: str) -> str:
     return next((mark[:size] for size in range(len(mark) - 1, 0, -1) if text.endswith(mark[:size])), "")
 
 
+class _Screen:
+    """What is written to the terminal; nothing once it is gone, for then nobody reads."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.fileno = file.fileno
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+
 class TerminalDriver(LinuxDriver):
-    """Textual's driver with a guard before its parser, one U+FFFD for bytes that are no UTF-8, and the true size."""
+    """Textual's driver, put right."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self._file is not None:
+            self._file = cast("TextIO", _Screen(self._file))
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and lines as the terminal says them; COLUMNS and LINES only where it doesn't."""
@@ -70,19 +94,48 @@ class TerminalDriver(LinuxDriver):
             columns = lines = 0
         return (columns, lines) if columns and lines else super()._get_terminal_size()
 
+    def resume_application_mode(self) -> None:
+        """Takes the terminal again after a stop: after Ctrl+Z, and where the program was stopped without being asked.
+
+        A terminal that is closed continues the program too: then its input ends at once.
+        """
+        before = self.attrs_before
+        reader = self._key_thread
+        is_unasked = reader is not None and reader.is_alive()
+        if reader is not None and is_unasked:  # what is typed meanwhile stays to be read
+            self.exit_event.set()
+            reader.join()
+            self.exit_event.clear()
+            self.close()
+        super().resume_application_mode()
+        if is_unasked:
+            self.attrs_before = before
+
     def run_input_thread(self) -> None:
-        """Reads until the driver is told to stop."""
+        """Reads until the driver is told to stop, or the terminal is closed, which ends the chat."""
         parser, guard = XTermParser(self._debug), PasteGuard()
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                if selector.select(_TICK_S) and (text := guard.feed(decode(os.read(self.fileno, _READ_BYTES)))):
-                    for event in parser.feed(text):
-                        self.process_message(event)
+                if selector.select(_TICK_S):
+                    typed = self._read()
+                    if not typed:
+                        self._app.call_later(self._app.action_quit)
+                        return
+                    if text := guard.feed(decode(typed)):
+                        for event in parser.feed(text):
+                            self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
         try:
             list(parser.feed(""))
         except ParseError:
             pass
+
+    def _read(self) -> bytes:
+        """What was typed; empty when the terminal is gone."""
+        try:
+            return os.read(self.fileno, _READ_BYTES)
+        except OSError:
+            return b""

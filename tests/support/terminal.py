@@ -55,6 +55,7 @@ class Terminal:
         self._screen = pyte.HistoryScreen(columns, lines, history=5000)
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()
+        self._is_closed = False
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BECOME, *command],
@@ -74,7 +75,8 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop()
-        os.close(self._master)
+        if not self._is_closed:
+            os.close(self._master)
 
     @property
     def text(self) -> str:
@@ -96,13 +98,25 @@ class Terminal:
                 raise TerminalError(f"Waited {timeout_s:.0f} s for {what}; the screen shows:\n{self.text}")
         return self.text
 
+    def close(self) -> None:
+        """Closes the terminal under the program, as a window's cross does."""
+        os.close(self._master)
+        self._is_closed = True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the command."""
+        os.kill(self._process.pid, number)
+
     def wait(self, *, timeout_s: float) -> int:
         """Waits until the command has ended and returns its exit status (128 + the signal that ended it)."""
         end_s = time.monotonic() + timeout_s
         while (status := self._process.poll()) is None:
             if time.monotonic() > end_s:
                 raise TerminalError(f"The program still runs after {timeout_s:.0f} s; the screen shows:\n{self.text}")
-            self._read()
+            if self._is_closed:
+                time.sleep(_POLL_S)
+            else:
+                self._read()
         return status if status >= 0 else 128 - status
 
     def _read(self) -> bool:
@@ -124,4 +138,7 @@ class Terminal:
             os.killpg(self._process.pid, number)
             end_s = time.monotonic() + _STOP_GRACE_S
             while self._process.poll() is None and time.monotonic() < end_s:
-                self._read()
+                if self._is_closed:
+                    time.sleep(_POLL_S)
+                else:
+                    self._read()

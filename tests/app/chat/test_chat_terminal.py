@@ -64,3 +64,24 @@ def test_a_conversation_that_is_stopped_killed_and_opened_again(
         wait(terminal, "broken off here", "│ not sent")
         terminal.send(CTRL_Q)
         assert terminal.wait(timeout_s=PATIENCE_S) == 0
+
+
+def test_a_closed_terminal_ends_the_chat_and_keeps_what_was_typed(
+    model_path: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Also after it was stopped and continued from outside, which must not start a second reader of keys."""
+    model = model_path("smollm2-135m")
+    with open_chat(model, tmp_path) as terminal:
+        wait(terminal, "Write a message", "window 8,192")
+        terminal.signal(signal.SIGSTOP)
+        terminal.signal(signal.SIGCONT)
+        terminal.send("half a thought")
+        wait(terminal, "│ half a thought")
+        terminal.close()
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
+    with open_chat(model, tmp_path) as terminal:
+        wait(terminal, "│ half a thought", "window 8,192")
+        terminal.signal(signal.SIGSTOP)
+        terminal.signal(signal.SIGCONT)
+        terminal.send(CTRL_Q)
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
