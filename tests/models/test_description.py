@@ -31,11 +31,16 @@ class StubFile:
 
     metadata: dict[str, Any]
     tables: dict[str, np.ndarray] = field(default_factory=dict)
+    overlays: tuple[()] = ()
 
     @property
     def tensors(self) -> dict[str, StubTensor]:
         tables = {name: StubTensor(table.shape, table.nbytes) for name, table in self.tables.items()}
         return {name: StubTensor(shape) for name, shape in small_shapes(self.metadata).items()} | tables
+
+    @property
+    def own_tensors(self) -> dict[str, StubTensor]:
+        return self.tensors
 
     def floats(self, name: str) -> np.ndarray:
         return self.tables[name]
