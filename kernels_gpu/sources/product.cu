@@ -6,15 +6,38 @@
 // Order     A (token, row) sum: a lane's units in ascending order, a butterfly over the lanes, the warps in order.  It
 //           is the same for any number of tokens: verifying drafts equals decoding bit for bit.
 // Bytes     Each weight is read once: 4.5 bits a weight for Q4_0, 4.63 for Q4_K, 6.56 for Q6_K, 8.5 for Q8_0 (+ the
-//           records, 40 bytes a unit and token, from L2).
-// Loads     A lane and unit: 16 bytes of low bits (8 bits: twice; 2 bits: 8), 4 or 8 of high bits, 2 of sub-scales, 2 or
-//           4 of scales; for each token 2 of 16 bytes a term, one of 4, and one of 8 where a zero point or a minimum
-//           needs the sums.  test_gpu_compile.py counts them in what the compiler made.
+//           records, from L2: 44 bytes a unit and token, 76 with two terms).
+// Loads     Of a lane for a unit, as counted in the machine code of sm_86 (CUDA 13, 2026-11-30), two terms, one token; the
+//           records' share of that is 4 of 16 bytes, one of 8 (where sums are needed) and one of 4.
+//                        bytes of   loads of 16, 8, 4, 2 bytes   instructions   registers
+//                        weights                                 1 / 4 tokens   1 / 4 tokens
+//               Q2_K       10.5     4  2  2  1                      94 / 229      62 / 96
+//               Q3_K       14.25    4  2  2  2                     103 / 236      64 / 96
+//               Q4_0       18       5  1  1  1                      62 / 181      56 / 95
+//               Q4_1       20       5  1  2  0                      64 / 186      56 / 96
+//               Q4_K       18.5     5  1  2  1                      80 / 203      64 / 96
+//               Q5_0       22       5  1  2  1                      83 / 205      64 / 96
+//               Q5_1       24       5  1  3  0                      85 / 210      64 / 96
+//               Q5_K       22.5     5  1  3  1                     100 / 227      64 / 95
+//               Q6_K       26.25    5  2  1  2                     100 / 233      67 / 95
+//               Q8_0       34       6  0  1  1                      47 / 153      56 / 96
+//           With one term: Q4_K 67 / 151 instructions, Q8_0 34 / 101.
 // Work      8 dp4a a unit, token and term.
-// Expected  About 45 instructions a unit of Q4_K (18.5 bytes) at one token.  At full bandwidth that fills of the issue
-//           slots of an RTX 3060 (360 GB/s) 14 %, 4070 (504) 8 %, 4090 (1008) 6 %, 5090 (1792) 8 %: memory is the limit.
-//           With 8 blocks a multiprocessor 20 KB are in flight on each, which covers 600 ns up to about 34 GB/s and
-//           multiprocessor; the cards above need 8 to 13.
+// Expected  How long the fuller of the two, issue slots or integer lanes, is busy while the memory delivers at its full
+//           rate; two terms, 1 token (4 tokens):
+//                        RTX 3060, 360 GB/s   4070, 504 GB/s   4090, 1008 GB/s   5090, 1792 GB/s
+//               Q2_K       79 % (186)           48 % (114)       34 % (80)         31 % (75)
+//               Q3_K       68 % (152)           42 % (93)        29 % (65)         25 % (57)
+//               Q4_0       31 % (90)            19 % (55)        14 % (39)         12 % (34)
+//               Q4_K       38 % (95)            24 % (58)        17 % (41)         15 % (38)
+//               Q5_K       41 % (89)            25 % (55)        18 % (39)         15 % (35)
+//               Q6_K       36 % (80)            22 % (49)        15 % (34)         13 % (30)
+//               Q8_0       12 % (38)             7 % (23)         5 % (16)          5 % (15)
+//           To cover 600 ns a multiprocessor must have 7.5, 6.4, 4.6 and 6.2 KB of weights in flight there; its 7 to 9
+//           blocks have 10 (Q2_K) to 38 KB with one token, 5 blocks 6.6 (Q2_K) to 21 KB with four.  So one token should
+//           come near the bandwidth everywhere (80 to 90 % of it, for launches and ends of rows).  Four tokens in one pass
+//           should cost about the same from Q4_0 on, somewhat more on an RTX 3060; with Q2_K and Q3_K the integer lanes of
+//           a 3060 limit them (up to 1.9 times one token), with one term (--activations fast) less so.
 // Measured  Not yet on a card.
 #include "layout.h"
 #include "modes.cuh"
@@ -144,11 +167,11 @@ __device__ __forceinline__ void gated(const byte* gate, const byte* up, int rows
 extern "C" {
 __global__ void __launch_bounds__(THREADS, 3) product_1(PRODUCT_PARAMETERS) { product<1>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) product_2(PRODUCT_PARAMETERS) { product<2>(PRODUCT_ARGUMENTS); }
-__global__ void __launch_bounds__(THREADS, 3) product_4(PRODUCT_PARAMETERS) { product<4>(PRODUCT_ARGUMENTS); }
+__global__ void __launch_bounds__(THREADS, 5) product_4(PRODUCT_PARAMETERS) { product<4>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) product_8(PRODUCT_PARAMETERS) { product<8>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_1(GATED_PARAMETERS) { gated<1>(GATED_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_2(GATED_PARAMETERS) { gated<2>(GATED_ARGUMENTS); }
-__global__ void __launch_bounds__(THREADS, 3) gated_4(GATED_PARAMETERS) { gated<4>(GATED_ARGUMENTS); }
+__global__ void __launch_bounds__(THREADS, 5) gated_4(GATED_PARAMETERS) { gated<4>(GATED_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_8(GATED_PARAMETERS) { gated<8>(GATED_ARGUMENTS); }
 
 // out[token] = weights[token_ids[token]] * scale.  A block a token, a thread a unit.

@@ -42,6 +42,15 @@ def test_each_thing_that_is_missing_has_its_sentence(
         opened(card, tmp_path, monkeypatch, index)
 
 
+def test_a_card_is_named_by_its_place_on_the_bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    card = FakeCard(count=2, bus_ids=("00000000:01:00.0", "00000000:02:00.0"))
+    for name, module in card.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert open_card(tmp_path, bus_id="00000000:02:00.0").name == "Fake RTX"
+    with pytest.raises(GpuMissingError, match="00000000:03:00.0 is hidden from CUDA.*CUDA_VISIBLE_DEVICES"):
+        open_card(tmp_path, bus_id="00000000:03:00.0")
+
+
 def test_arrays_travel_and_memory_is_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     card = FakeCard()
     device = opened(card, tmp_path, monkeypatch)

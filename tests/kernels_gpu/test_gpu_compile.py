@@ -22,7 +22,7 @@ from kernels_gpu.plan import attention_defines
 
 ARCHITECTURES = ("75", "80", "86", "89", "90", "120")
 # Where tokens are many the compiler loads ahead: three blocks of 128 threads a multiprocessor fit, two of prefill.
-MOST_REGISTERS = dict.fromkeys(("product_4", "gated_4", "product_8", "gated_8"), 168) | {
+MOST_REGISTERS = dict.fromkeys(("product_8", "gated_8"), 168) | {
     "product_prefill": 224,
     "attend_prompt": 168,
 }

@@ -38,6 +38,7 @@ class FakeCard:
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     is_capturing: bool = False
+    bus_ids: tuple[str, ...] = ()
 
     def free_bytes(self) -> int:
         return self.total_bytes - sum(block.nbytes for block in self.blocks.values())
@@ -46,6 +47,11 @@ class FakeCard:
         if self.count_fails is not None:
             raise FakeRuntimeError(self.count_fails)
         return self.count
+
+    def index_of(self, bus_id: str) -> int:
+        if bus_id not in self.bus_ids:
+            raise FakeRuntimeError(101)
+        return self.bus_ids.index(bus_id)
 
     def malloc(self, size: int) -> int:
         if size > self.free_bytes():
@@ -82,6 +88,7 @@ class FakeCard:
         runtime = SimpleNamespace(
             CUDARuntimeError=FakeRuntimeError,
             getDeviceCount=self.get_device_count,
+            deviceGetByPCIBusId=self.index_of,
             getDeviceProperties=lambda index: {"name": b"Fake RTX"},
             memGetInfo=lambda: (self.free_bytes(), self.total_bytes),
             malloc=self.malloc,
