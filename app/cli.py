@@ -25,6 +25,7 @@ from app.errors import (
 )
 from app.evaluate import arguments as evaluate
 from app.options import (
+    CHAT_OPTIONS,
     LOAD_OPTIONS,
     SAMPLING_OPTIONS,
     Preferences,
@@ -152,6 +153,7 @@ def _add_chat(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("--continue", dest="continue_last", action="store_true", help="open the last conversation")
     add_flags(parser, LOAD_OPTIONS, "model and machine")
     add_flags(parser, SAMPLING_OPTIONS, "answers")
+    add_flags(parser, CHAT_OPTIONS, "screen")
     _finish(parser, _chat)
 
 
@@ -241,18 +243,16 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
             "The chat needs a terminal, and stdin or stdout is none.", hint='`tandem generate -p "..."` works anywhere.'
         )
     from app.chat import ChatOptions, run
-    from app.loading import model_name
     from app.options import generate_options
 
+    for refuse_nonsense in (engine_options, generate_options):
+        refuse_nonsense(preferences)  # before a screen stands
     return run(
         ChatOptions(
-            model=model_name(preferences),
-            engine=engine_options(preferences),
-            generate=generate_options(preferences),
+            preferences=preferences,
+            settings_path=settings.path,
             models_folder=models_folder_of(preferences),
-            offline=bool(preferences.offline),
-            draft_model=preferences.draft_model,
-            system=preferences.system,
+            presets=settings.presets,
             continue_last=namespace.continue_last,
             keys=settings.keys,
         )

@@ -71,6 +71,8 @@ class Preferences:
     spec: str | None = None
     offline: bool | None = None
     lora: tuple[str, ...] | None = None
+    theme: str | None = None
+    screen_reader: bool | None = None
     models_dir: str | None = None
     kernels_dir: str | None = None
 
@@ -146,11 +148,15 @@ SAMPLING_OPTIONS = (
     _option("stop", tuple, "--stop", "TEXT", "end before this text; may be given several times"),
     _option("system", str, "--system", "TEXT", "system prompt"),
 )
+CHAT_OPTIONS = (
+    _option("theme", str, "--theme", "NAME", "colours of the chat; /theme in the chat lists them"),
+    _option("screen_reader", bool, "--screen-reader", None, "words in place of frames, bars and pictures in the chat"),
+)
 FILE_OPTIONS = (
     _option("models_dir", str, "", "FOLDER", "where models are kept"),
     _option("kernels_dir", str, "", "FOLDER", "where compiled kernels are kept"),
 )
-OPTIONS = LOAD_OPTIONS + SAMPLING_OPTIONS + FILE_OPTIONS
+OPTIONS = LOAD_OPTIONS + SAMPLING_OPTIONS + CHAT_OPTIONS + FILE_OPTIONS
 
 
 def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option], title: str) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError
-from app.options import OPTIONS, Option, Preferences
+from app.options import OPTIONS, SAMPLING_OPTIONS, Option, Preferences
+from app.settings_file import PRESETS_TABLE
 
 PREFIX = "TANDEM_"
 CONFIG_VARIABLE = "TANDEM_CONFIG"
@@ -31,13 +32,15 @@ _KIND_TEXTS = {int: "a whole number", float: "a number", bool: "true or false", 
 class Settings:
     """What file and environment say.  warnings: sentences for stderr.
 
-    keys: the keys that the file's table [keys] gives to commands of the chat, by the command's name.
+    keys: the keys that the file's table [keys] gives to commands of the chat, by the command's name.  presets: values
+    of the tables [presets.NAME], by that name.
     """
 
     preferences: Preferences
     path: Path
     warnings: tuple[str, ...]
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def settings_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -70,7 +73,23 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         path=path,
         warnings=tuple(warnings),
         keys=_keys_of(content.get(_KEYS_TABLE, {}), path),
+        presets=_presets_of(content.get(PRESETS_TABLE, {}), path),
     )
+
+
+def _presets_of(tables: object, path: Path) -> dict[str, dict[str, object]]:
+    """The tables [presets.NAME], each with values of the options that a preset may hold; others are left out."""
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise SettingsError(f"{path}: {PRESETS_TABLE} holds what is no table; expected [{PRESETS_TABLE}.NAME].")
+    options = {option.key: option for option in SAMPLING_OPTIONS}
+    return {
+        name: {
+            key: value_of_kind(value, options[key], f"{path}, preset {name}")
+            for key, value in table.items()
+            if key in options
+        }
+        for name, table in tables.items()
+    }
 
 
 def _keys_of(table: object, path: Path) -> dict[str, tuple[str, ...]]:
@@ -107,7 +126,7 @@ def _read_file(path: Path, *, is_required: bool) -> Mapping[str, object]:
 def _file_preferences(content: Mapping[str, object], path: Path) -> tuple[Preferences, list[str]]:
     options = {option.key: option for option in OPTIONS}
     values = {key: value_of_kind(value, options[key], str(path)) for key, value in content.items() if key in options}
-    return Preferences(**values), [key for key in content if key not in (*options, _KEYS_TABLE)]
+    return Preferences(**values), [key for key in content if key not in (*options, _KEYS_TABLE, PRESETS_TABLE)]
 
 
 def value_of_kind(value: object, option: Option, where: str) -> Any:

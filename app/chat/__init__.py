@@ -9,29 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from runtime import EngineOptions, GenerateOptions
+from app.options import Preferences
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions:
     """Everything `tandem chat` was asked for.
 
-    `model` is a catalog name, a path or `owner/repo[:quant]`; `models_folder` is where models are kept (None: the
-    default folder). `draft_model` names the model that guesses for it (None: the catalog's, if it is on the disk).
-    `history_path` is the SQLite file of the conversations (None: the user's data folder). `keys` gives commands other
-    keys than their own, by the command's name.
+    `preferences` say which model (none: the default one, or what the user chooses at a first start), how it is loaded
+    and how it answers. `settings_path` is where changes are kept, `presets` are those that stand there. `models_folder`
+    is where models are kept, `history_path` the SQLite file of the conversations (None: the user's data folder). `keys`
+    gives commands other keys than their own, by the command's name.
     """
 
-    model: str
-    engine: EngineOptions
-    generate: GenerateOptions
-    models_folder: Path | None = None
-    offline: bool = False
-    draft_model: str | None = None
-    system: str | None = None
+    preferences: Preferences
+    settings_path: Path
+    models_folder: Path
+    presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     history_path: Path | None = None
     continue_last: bool = False
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -15,27 +15,28 @@ from typing import ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.types import CSSPathType
 
 from app.chat.commands.command import Command
 from app.chat.commands.key_table import key_table
 from app.chat.commands.registry import COMMANDS
 from app.chat.controller import ChatController
-from app.chat.engine_port import EngineLoader
+from app.chat.downloads import Download
 from app.chat.engine_thread import EngineThread
 from app.chat.events import Mailbox
+from app.chat.model_desk import ModelDesk
 from app.chat.recorder import Recorder
 from app.chat.screens.chat import ChatScreen
+from app.chat.screens.model_actions import ModelActions
 from app.chat.terminal_driver import TerminalDriver
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSetting:
-    """What a chat window is made of. `model` is what the user called the model, `keys` are those of the settings."""
+    """What a chat window is made of. `keys` are those of the settings."""
 
-    model: str
-    loader: EngineLoader
+    models: ModelDesk
     history_path: Path
-    system: str = ""
     continues_last: bool = False
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -45,7 +46,7 @@ class ChatApp(App[None]):
 
     TITLE = "Tandem"
     # Textual loads the style sheets of screens that are pushed, not that of the first one.
-    CSS_PATH = "screens/chat.tcss"
+    CSS_PATH: ClassVar[CSSPathType | None] = ["screens/chat.tcss", "screens/plain.tcss"]
     ENABLE_COMMAND_PALETTE = False  # Textual would bind a key of its own: the table of keys has that one too.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", "Leave", show=False, system=True)]
 
@@ -60,23 +61,39 @@ class ChatApp(App[None]):
                 action = f"command({command.name!r})"
                 self._bindings.bind(",".join(own), action, command.title, show=False, priority=True)
         mailbox = Mailbox(self._wake_screen)
-        self._chat = ChatScreen(model=setting.model, mailbox=mailbox, keys=keys)
+        desk = self.models = setting.models
+        self._chat = ChatScreen(models=desk, mailbox=mailbox, keys=keys)
         self.controller = ChatController(
             view=self._chat,
-            engine=EngineThread(setting.loader, mailbox),
+            engine=EngineThread(desk.loader(), mailbox),
             recorder=Recorder(setting.history_path, mailbox),
             mailbox=mailbox,
             keys=keys,
-            system=setting.system,
+            system=desk.preferences.system or "",
             continues_last=setting.continues_last,
         )
         self._chat.attach(self.controller)
+        desk.when_download_ended = lambda download: self._tell_download(mailbox, download)
 
     def on_mount(self) -> None:
         """A terminal that is closed, or a request to end, ends the chat as its keys do."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave)
+        self._dress()
+
+    def _dress(self) -> None:
+        """Puts on the theme that was chosen, and keeps another one that the user chooses later."""
+        preferences = self.models.preferences
+        if preferences.screen_reader:
+            self.add_class("-plain")
+            self.animation_level = "none"
+        if preferences.theme in self.available_themes:
+            self.theme = preferences.theme
+        elif preferences.theme is not None:
+            names = ", ".join(sorted(self.available_themes))
+            self._chat.show_note(f"There is no theme {preferences.theme}; there are {names}.", is_warning=True)
+        self.theme_changed_signal.subscribe(self, lambda theme: self._chat.models.keep_theme(theme.name))
 
     async def action_quit(self) -> None:
         """Leaves."""
@@ -103,6 +120,12 @@ class ChatApp(App[None]):
     def action_command(self, name: str) -> None:
         """A key of the whole program was pressed that calls this command."""
         self._chat.action_command(name)
+
+    @staticmethod
+    def _tell_download(mailbox: Mailbox, download: Download) -> None:
+        """Called on the download's thread."""
+        if (event := ModelActions.event_of(download)) is not None:
+            mailbox.post(event)
 
     def _wake_screen(self) -> None:
         """Called on the thread that posts; never waits."""

@@ -16,13 +16,15 @@ from app.chat.attaching import Attaching
 from app.chat.branches import places
 from app.chat.commands.key_table import KeyTable
 from app.chat.conversation import Conversation, Turn, TurnState
-from app.chat.engine_port import EndReason, ModelFacts, ReplyEnd, Role
+from app.chat.engine_port import EndReason, EngineLoader, ModelFacts, ReplyEnd, Role
 from app.chat.engine_thread import EngineThread, ReplyRequest
 from app.chat.library import Library
+from app.chat.model_keeper import ModelKeeper
 from app.chat.recorder import Recorder
 from app.chat.revisions import Revisions
 from app.chat.status_keeper import StatusKeeper
 from app.chat.view import ChatView, Phase
+from app.chat.window_keeper import WindowKeeper
 
 _SAVE_INTERVAL_S = 0.5
 _STATUS_INTERVAL_S = 0.2
@@ -57,12 +59,10 @@ class ChatController:
         self._told_at_s = 0.0
         self._draft_changed = False
         self._reply: ActiveReply | None = None
-        self._window: events.WindowFull | None = None
         self._status = StatusKeeper(view)
-        self._is_loading = True
-        self._load_error = ""
+        self._model = ModelKeeper(view, engine, self._status)
+        self.window = WindowKeeper(self, recorder, view, self._status)
         self._told_notes: set[str] = set()
-        self.facts: ModelFacts | None = None
         self.conversation = Conversation(system=system)
         self.library = Library(self, recorder, view, opening_key=keys.hint("open"), continues_last=continues_last)
         self.attaching = Attaching(self, engine, recorder, view)
@@ -71,13 +71,18 @@ class ChatController:
     @property
     def phase(self) -> Phase:
         """What is going on."""
-        if self._window is not None:
+        if self.window.is_open:
             return Phase.CHOOSING
         if self._reply is not None:
             return Phase.REPLYING
-        if self._load_error:
+        if self._model.error:
             return Phase.FAILED
-        return Phase.LOADING if self._is_loading else Phase.IDLE
+        return Phase.LOADING if self._model.is_loading else Phase.IDLE
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The model that is loaded."""
+        return self._model.facts
 
     @property
     def active_turn_id(self) -> str | None:
@@ -96,9 +101,8 @@ class ChatController:
 
     def start(self) -> None:
         """Begins to load the model and to open the conversations."""
-        self._engine.start()
+        self._model.start()
         self._recorder.start()
-        self._status.tell(activity="loading")
 
     def close(self) -> None:
         """Keeps what there is, ends what runs. Waits a few seconds at most."""
@@ -110,7 +114,7 @@ class ChatController:
             self.keep_turn(self._reply.snapshot(state))
             self._reply = None
         self._save_draft()
-        self._engine.close(_CLOSE_LOADING_TIMEOUT_S if self._is_loading else _CLOSE_TIMEOUT_S)
+        self._engine.close(_CLOSE_LOADING_TIMEOUT_S if self._model.is_loading else _CLOSE_TIMEOUT_S)
         self._recorder.close(_CLOSE_TIMEOUT_S)
 
     # What the user does.
@@ -138,18 +142,18 @@ class ChatController:
         return {
             Phase.REPLYING: f"The reply is still being written: {self._keys.hint('stop')} stops it.",
             Phase.CHOOSING: "The window is full: choose first how to go on.",
-            Phase.FAILED: f"There is no model to answer: {self._load_error}",
+            Phase.FAILED: f"There is no model to answer: {self._model.error}",
         }.get(self.phase, "")
 
     def stop(self) -> bool:
         """Stops the reply, or leaves the window's question; False where there was nothing to stop."""
-        if self._window is not None:
-            self.leave_window()
+        if self.window.is_open:
+            self.window.leave()
             return True
         reply = self._reply
         if reply is None:
             return False
-        if self._is_loading:
+        if self._model.is_loading:
             self._end_reply(ReplyEnd(reason=EndReason.CANCELLED))
         elif not reply.is_stopping:
             reply.is_stopping = True
@@ -189,6 +193,20 @@ class ChatController:
         self._ask(self._reply)
         return True
 
+    def load_model(self, loader: EngineLoader, name: str) -> bool:
+        """Loads another model, or the same with other settings; the conversation stays. False while one replies."""
+        if self.phase is Phase.REPLYING and not self._model.is_loading:
+            return False
+        self.window.close()
+        self._model.load(loader, name)
+        return True
+
+    def set_system(self, text: str) -> None:
+        """Another system prompt, for this conversation and the next ones."""
+        self._system = text
+        self.conversation = replace(self.conversation, system=text)
+        self._recorder.save_conversation(self.conversation)
+
     def new_conversation(self) -> None:
         """Leaves this conversation (it is kept) and begins an empty one."""
         self._leave_conversation()
@@ -216,25 +234,15 @@ class ChatController:
             self.conversation = replace(self.conversation, draft=text)
             self._draft_changed = True
 
-    def drop_oldest(self) -> None:
-        """The window is full: goes on without the oldest turns."""
-        window, reply = self._window, self._reply
-        if window is None or window.smaller is None or reply is None:
-            return
-        self._window = None
-        self._view.close_window_question()
-        self.conversation = replace(self.conversation, window_start=window.smaller.start_turn_id)
-        self._recorder.save_conversation(self.conversation)
-        self._view.mark_window_start(window.smaller.start_turn_id)
-        self._ask(reply)
+    def resume(self) -> None:
+        """The window has room again: asks for the reply anew."""
+        if self._reply is not None:
+            self._ask(self._reply)
 
-    def leave_window(self) -> None:
-        """The window is full: leaves it at that."""
-        if self._window is None or self._reply is None:
-            return
-        self._window = None
-        self._view.close_window_question()
-        self._end_reply(ReplyEnd(reason=EndReason.WINDOW))
+    def end_full(self) -> None:
+        """The window stays full: ends the reply where it stands."""
+        if self._reply is not None:
+            self._end_reply(ReplyEnd(reason=EndReason.WINDOW))
 
     # What the threads posted.
 
@@ -248,7 +256,7 @@ class ChatController:
                 self._reply.is_changed = False
                 self.keep_turn(self._reply.snapshot())
             self._save_draft()
-        is_on_its_way = self._window is None and not self._is_loading
+        is_on_its_way = not self.window.is_open and not self._model.is_loading
         if self._reply is not None and is_on_its_way and now_s - self._told_at_s >= _STATUS_INTERVAL_S:
             self._told_at_s = now_s
             self._status.tell_progress(self._reply)
@@ -265,12 +273,11 @@ class ChatController:
             self.library.take(event)
             return
         match event:
-            case events.LoadProgressed():
-                self._view.show_load_step(event.step)
-            case events.EngineReady():
-                self._take_engine(event.facts)
-            case events.LoadFailed():
-                self._take_load_failure(event)
+            case events.LoadProgressed() | events.EngineReady() | events.LoadFailed():
+                if self._model.take(event):
+                    self._follow_load(event)
+            case events.DownloadEnded():
+                self._view.show_note(event.sentence, is_warning=event.is_warning)
             case events.TokensCounted():
                 self.attaching.take_count(event)
             case _:
@@ -286,32 +293,23 @@ class ChatController:
             case events.ReplyGrew():
                 reply.grow(event)
                 self._view.grow_reply(event.turn_id, event.text, event.thinking)
+                self._view.follow_tokens(event)
             case events.WindowFull():
-                self._window = event
-                self._view.ask_about_window(event)
-                self._status.tell(activity="window full", used_tokens=event.used_tokens)
+                self.window.ask(event)
             case events.ReplyEnded():
                 if event.end.reason is EndReason.WINDOW and not reply.is_stopping:
                     self._ask(reply, is_full=True)
                 else:
                     self._end_reply(event.end)
 
-    def _take_engine(self, facts: ModelFacts) -> None:
-        self.facts = facts
-        self._is_loading = False
-        self.conversation = replace(self.conversation, model=facts.name)
-        self._view.show_ready(facts)
-        self._status.tell(activity="", model=facts.name, context_size=facts.context_size)
-        if self._reply is not None:
-            self._ask(self._reply)
-
-    def _take_load_failure(self, failure: events.LoadFailed) -> None:
-        self._is_loading = False
-        self._load_error = failure.sentence
-        self._view.show_load_failure(failure.sentence, failure.way_on)
-        self._status.tell(activity="no model")
-        if self._reply is not None:
-            self._end_reply(ReplyEnd(reason=EndReason.FAILED, error=failure.sentence))
+    def _follow_load(self, event: events.LoadEvent) -> None:
+        """What waited for the model is asked now, or fails with it."""
+        if isinstance(event, events.EngineReady):
+            self.conversation = replace(self.conversation, model=event.facts.name)
+            if self._reply is not None:
+                self._ask(self._reply)
+        elif isinstance(event, events.LoadFailed) and self._reply is not None:
+            self._end_reply(ReplyEnd(reason=EndReason.FAILED, error=event.sentence))
 
     # What follows from both.
 
@@ -364,11 +362,10 @@ class ChatController:
         if end.figures.prompt_tokens:
             self._status.tell_end(end.figures)
         else:
-            self._status.tell(activity="no model" if self._load_error else "loading" if self._is_loading else "")
+            self._status.tell(activity=self._model.activity)
 
     def _leave_conversation(self) -> None:
-        if self._window is not None:
-            self.leave_window()
+        self.window.leave()
         if self._reply is not None:
             self._engine.cancel(self._reply.turn_id)
             self.keep_turn(self._reply.snapshot(TurnState.STOPPED))
@@ -382,9 +379,8 @@ class ChatController:
         self.attaching.show()
         last = conversation.turns[-1].figures if conversation.turns else None
         used_tokens = last.prompt_tokens + last.reply_tokens if last else None
-        activity = "loading" if self._is_loading else "no model" if self._load_error else ""
         self._status.tell(
-            activity=activity, tokens_per_s=None, ttft_s=None, used_tokens=used_tokens, reused_tokens=None
+            activity=self._model.activity, tokens_per_s=None, ttft_s=None, used_tokens=used_tokens, reused_tokens=None
         )
 
     def keep_turn(self, turn: Turn) -> None:

@@ -6,7 +6,7 @@ Knows nothing of the screen; the runtime is imported when a model is loaded, not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from app.chat.engine_port import (
     LoadCancelled,
     LoadProgress,
     LoadStep,
+    MemoryUse,
     ModelFacts,
     PrefillProgress,
     PromptTurn,
@@ -47,13 +48,16 @@ _END_REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """Which model, from where, loaded and asked how.  draft_model: the name of one that guesses for it."""
+    """Which model, from where, loaded and asked how.
+
+    generate: how it is to answer; asked before every reply.  draft_model: the name of one that guesses for it.
+    """
 
     model: str
     folder: Path
     offline: bool
     engine: EngineOptions
-    generate: GenerateOptions
+    generate: Callable[[], GenerateOptions]
     draft_model: str | None = None
 
 
@@ -108,22 +112,22 @@ def _fault_of(fault: Exception) -> EngineFault:
 class RuntimeEngine:
     """A loaded engine as the chat wants it."""
 
-    def __init__(self, engine: Engine, options: GenerateOptions, asked_for: str) -> None:
+    def __init__(self, engine: Engine, answers: Callable[[], GenerateOptions], asked_for: str) -> None:
         self._engine = engine
-        self._options = options
+        self._answers = answers
         self.facts = _facts_of(engine, asked_for)
 
     def prompt_size(self, turns: Sequence[PromptTurn]) -> int:
         """The tokens of the prompt, also of one that is longer than the window."""
         try:
-            return len(self._engine.encode(_messages_of(turns), self._options).ids)
+            return len(self._engine.encode(_messages_of(turns), self._answers()).ids)
         except Exception as fault:
             raise _fault_of(fault) from fault
 
     def count_tokens(self, text: str) -> int:
         """The tokens of a text by itself."""
         try:
-            return len(self._engine.encode(text, replace(self._options, raw=True)).ids)
+            return len(self._engine.encode(text, replace(self._answers(), raw=True)).ids)
         except Exception as fault:
             raise _fault_of(fault) from fault
 
@@ -140,8 +144,8 @@ class RuntimeEngine:
         if begun:
             begun_text = engine.vocabulary.decode(list(begun))  # With its thinking, tags and all.
         opening = [PromptTurn(role=Role.ASSISTANT, text=begun_text, ids=tuple(begun) or None)] if begun_text else []
-        options = replace(self._options, on_prefill=on_prefill)
         try:
+            options = replace(self._answers(), on_prefill=on_prefill)
             generation = engine.generate(_messages_of([*turns, *opening]), options)
         except Exception as fault:
             raise _fault_of(fault) from fault
@@ -167,7 +171,8 @@ class _Stream:
     def __iter__(self) -> Iterator[ReplyPiece]:
         try:
             for chunk in self._generation:
-                yield _piece_of(self._splitter.push(chunk.text), chunk.token_ids)
+                piece = _piece_of(self._splitter.push(chunk.text), chunk.token_ids)
+                yield replace(piece, is_guessed=chunk.is_guessed, num_drafted=chunk.num_drafted)
         except Exception as fault:
             raise _fault_of(fault) from fault
         yield _piece_of(self._splitter.finish(), ())
@@ -220,6 +225,21 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
         vocabulary=engine.vocabulary.fingerprint,
         has_chat_template=engine.chat_template is not None,
         notes=tuple(engine.notes),
+        memory=_memory_of(engine),
+        trained_context_size=description.trained_context_size,
+    )
+
+
+def _memory_of(engine: Engine) -> tuple[MemoryUse, ...]:
+    memory, draft = engine.memory, engine.draft
+    return (
+        MemoryUse(
+            device="CPU",
+            weights_bytes=memory.weights_bytes,
+            kv_bytes=memory.kv_bytes,
+            workspace_bytes=memory.workspace_bytes,
+            draft_bytes=draft.memory.total_bytes if draft is not None else 0,
+        ),
     )
 
 

@@ -40,6 +40,22 @@ class PromptTurn:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryUse:
+    """What a loaded model has reserved on one device."""
+
+    device: str
+    weights_bytes: int = 0
+    kv_bytes: int = 0
+    workspace_bytes: int = 0
+    draft_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + self.draft_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelFacts:
     """What the chat shows of a loaded model. `vocabulary` tells whether token ids of an earlier run still hold."""
 
@@ -49,6 +65,8 @@ class ModelFacts:
     vocabulary: str
     has_chat_template: bool = True
     notes: tuple[str, ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
+    trained_context_size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +81,16 @@ class LoadStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyPiece:
-    """What a few tokens added. `thinking` is text from inside a thinking block, `text` is the answer itself."""
+    """What a few tokens added. `thinking` is text from inside a thinking block, `text` is the answer itself.
+
+    `is_guessed`: they had been guessed ahead; `num_drafted`: so many were guessed for the pass that begins here.
+    """
 
     text: str = ""
     thinking: str = ""
     token_ids: tuple[int, ...] = ()
+    is_guessed: bool = False
+    num_drafted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

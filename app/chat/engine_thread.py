@@ -1,4 +1,4 @@
-"""The thread on which the chat's engine lives: loads it, then answers one request after the other.
+"""The thread on which the chat's engine lives: loads it, answers one request after the other, loads another.
 
 Owns the thread, cancelling, and the question whether a prompt fits the window. Tells the screen through the mailbox
 and never waits for it. Knows the engine through its port only.
@@ -59,13 +59,25 @@ class ReplyRequest:
     is_full: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadRequest:
+    """Asks for an engine in place of the one that is there. `abandoned` is set when nobody waits for it any more."""
+
+    number: int
+    loader: EngineLoader
+    abandoned: threading.Event
+
+
 class EngineThread:
     """Runs an engine beside the screen. All methods may be called from the screen's thread and return at once."""
 
-    def __init__(self, loader: EngineLoader, mailbox: Mailbox) -> None:
+    def __init__(self, loader: EngineLoader | None, mailbox: Mailbox) -> None:
+        """`loader`: of the first model; None: there is none before `load` is called."""
         self._loader = loader
         self._mailbox = mailbox
-        self._requests: queue.SimpleQueue[ReplyRequest | str | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[LoadRequest | ReplyRequest | str | None] = queue.SimpleQueue()
+        self._loads: list[LoadRequest] = []
+        self._engine: ChatEngine | None = None
         self._leaving = threading.Event()
         self._lock = threading.Lock()
         self._stream: ReplyStream | None = None
@@ -73,9 +85,22 @@ class EngineThread:
         # A daemon: a load that can't be interrupted must not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name="chat-engine", daemon=True)
 
-    def start(self) -> None:
-        """Begins to load the model."""
+    def start(self) -> int:
+        """Begins to load the first model; the number that its events carry, 0 where there is none."""
         self._thread.start()
+        return self.load(self._loader) if self._loader is not None else 0
+
+    def load(self, loader: EngineLoader) -> int:
+        """Gives the engine back, and what it is doing up, and loads another; the number that its events carry."""
+        for earlier in self._loads:
+            earlier.abandoned.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.cancel()
+        request = LoadRequest(number=len(self._loads) + 1, loader=loader, abandoned=threading.Event())
+        self._loads.append(request)
+        self._requests.put(request)
+        return request.number
 
     def ask(self, request: ReplyRequest) -> None:
         """Asks for a reply; what becomes of it comes through the mailbox."""
@@ -95,6 +120,8 @@ class EngineThread:
     def close(self, timeout_s: float) -> bool:
         """Ends a load or a reply and the thread; False where that took longer than `timeout_s`."""
         self._leaving.set()
+        for load in self._loads:
+            load.abandoned.set()
         with self._lock:
             if self._stream is not None:
                 self._stream.cancel()
@@ -104,35 +131,51 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            engine = self._loader(self._report_load, self._leaving)
+            while (request := self._requests.get()) is not None and not self._leaving.is_set():
+                if isinstance(request, LoadRequest):
+                    self._close_engine()
+                    self._load(request)
+                elif isinstance(request, str):
+                    if self._engine is not None:
+                        self._count(self._engine, request)
+                elif self._engine is not None:
+                    self._answer(self._engine, request)
+                else:
+                    end = ReplyEnd(reason=EndReason.FAILED, error="There is no model to answer.")
+                    self._mailbox.post(ReplyEnded(turn_id=request.turn_id, end=end))
+        finally:
+            self._close_engine()
+
+    def _close_engine(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _load(self, request: LoadRequest) -> None:
+        def report(step: LoadStep) -> None:
+            if request.abandoned.is_set():
+                raise LoadCancelled
+            self._mailbox.post(LoadProgressed(step=step, load=request.number))
+
+        if request.abandoned.is_set():
+            return
+        try:
+            self._engine = request.loader(report, request.abandoned)
         except LoadCancelled:
             return
         except EngineFault as fault:
-            self._mailbox.post(LoadFailed(sentence=fault.sentence, way_on=fault.way_on))
-            return
+            self._mailbox.post(LoadFailed(sentence=fault.sentence, way_on=fault.way_on, load=request.number))
         except Exception as fault:  # A bug below must end as a sentence on the screen, not as a chat that waits.
-            self._mailbox.post(LoadFailed(sentence=f"The model can't be loaded: {_words_of(fault)}", way_on=""))
-            return
-        try:
-            self._mailbox.post(EngineReady(facts=engine.facts))
-            while (request := self._requests.get()) is not None and not self._leaving.is_set():
-                if isinstance(request, str):
-                    self._count(engine, request)
-                else:
-                    self._answer(engine, request)
-        finally:
-            engine.close()
+            sentence = f"The model can't be loaded: {_words_of(fault)}"
+            self._mailbox.post(LoadFailed(sentence=sentence, way_on="", load=request.number))
+        else:
+            self._mailbox.post(EngineReady(facts=self._engine.facts, load=request.number))
 
     def _count(self, engine: ChatEngine, text: str) -> None:
         try:
             self._mailbox.post(TokensCounted(text=text, num_tokens=engine.count_tokens(text)))
         except EngineFault:
             pass  # The text is told by its lines, then.
-
-    def _report_load(self, step: LoadStep) -> None:
-        if self._leaving.is_set():
-            raise LoadCancelled
-        self._mailbox.post(LoadProgressed(step=step))
 
     def _answer(self, engine: ChatEngine, request: ReplyRequest) -> None:
         try:
@@ -173,6 +216,8 @@ class EngineThread:
                         thinking=piece.thinking,
                         token_ids=piece.token_ids,
                         at_s=time.monotonic(),
+                        is_guessed=piece.is_guessed,
+                        num_drafted=piece.num_drafted,
                     )
                 )
         finally:

@@ -18,9 +18,10 @@ from app.chat.store import ConversationLine
 
 @dataclass(frozen=True, kw_only=True)
 class LoadProgressed:
-    """The model came a step nearer."""
+    """The model came a step nearer. `load` is the number of the load, here and below."""
 
     step: LoadStep
+    load: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class EngineReady:
     """The model is loaded."""
 
     facts: ModelFacts
+    load: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class LoadFailed:
 
     sentence: str
     way_on: str
+    load: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,8 @@ class ReplyGrew:
     thinking: str
     token_ids: tuple[int, ...]
     at_s: float
+    is_guessed: bool = False
+    num_drafted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,7 @@ class HistoryFailed:
     """Something could not be kept or read."""
 
     sentence: str
+    is_warning: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +137,6 @@ class Searched:
     hits: tuple[Hit, ...]
 
 
-ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokensCounted:
     """So many tokens a text is."""
@@ -142,8 +145,18 @@ class TokensCounted:
     num_tokens: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class DownloadEnded:
+    """A model that was downloaded beside the chat is here, or why it is not."""
+
+    sentence: str
+    is_warning: bool
+
+
+LoadEvent = LoadProgressed | EngineReady | LoadFailed
+ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
 HistoryEvent = HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | Searched
-Event = ReplyEvent | HistoryEvent | TokensCounted | LoadProgressed | EngineReady | LoadFailed
+Event = ReplyEvent | HistoryEvent | LoadEvent | TokensCounted | DownloadEnded
 
 
 class Mailbox:

@@ -6,11 +6,17 @@ Owns where conversations are kept when nobody says so, and the order in which ev
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from app.chat import ChatOptions
 from app.chat.app import ChatApp, ChatSetting
 from app.chat.engine_adapter import ModelChoice, loader_of
+from app.chat.engine_port import EngineLoader
+from app.chat.model_desk import ModelDesk
+from app.chat.model_shelf import RuntimeShelf
+from app.chat.settings_keeper import FileKeeper
+from app.options import Preferences, engine_options, generate_options
 
 _HISTORY_FILE = "conversations.db"
 _SWITCH_INTERVAL_S = 0.0005
@@ -18,31 +24,56 @@ _SWITCH_INTERVAL_S = 0.0005
 
 def launch(options: ChatOptions) -> int:
     """Runs the chat until it is left."""
-    choice = ModelChoice(
-        model=options.model,
-        folder=options.models_folder or _default_models_folder(),
-        offline=options.offline,
-        engine=options.engine,
-        generate=options.generate,
-        draft_model=options.draft_model,
-    )
-    app = ChatApp(
-        ChatSetting(
-            model=options.model,
-            loader=loader_of(choice),
-            history_path=options.history_path or default_history_path(),
-            system=options.system or "",
-            continues_last=options.continue_last,
-            keys=options.keys,
-        )
-    )
+    app = make_app(options)
     # The engine's thread needs the interpreter for a moment at every step: it must not wait for a long drawing.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         app.run()
     finally:
+        app.models.downloads.stop_all()
         app.controller.close()
     return app.return_code or 0
+
+
+def make_app(options: ChatOptions) -> ChatApp:
+    """The chat with the real engine behind it, not begun yet. Whoever runs it closes its controller."""
+    from app.loading import model_name
+
+    folder, chosen = options.models_folder, options.preferences
+
+    def make_loader(preferences: Preferences) -> EngineLoader:
+        choice = ModelChoice(
+            model=model_name(preferences),
+            folder=folder,
+            offline=bool(preferences.offline),
+            engine=engine_options(preferences),
+            generate=lambda: generate_options(desk.preferences),
+            draft_model=preferences.draft_model,
+        )
+        return loader_of(choice)
+
+    desk = ModelDesk(
+        shelf=RuntimeShelf(folder, offline=bool(chosen.offline)),
+        preferences=replace(chosen, model=chosen.model or _default_if_here(folder)),
+        make_loader=make_loader,
+        keeper=FileKeeper(options.settings_path),
+        presets=options.presets,
+    )
+    return ChatApp(
+        ChatSetting(
+            models=desk,
+            history_path=options.history_path or default_history_path(),
+            continues_last=options.continue_last,
+            keys=options.keys,
+        )
+    )
+
+
+def _default_if_here(folder: Path) -> str | None:
+    """The model that is meant when none is named; None where it is not on this disk: then the user chooses first."""
+    from runtime.catalog import CATALOG, DEFAULT_MODEL, local_path
+
+    return DEFAULT_MODEL if local_path(CATALOG[DEFAULT_MODEL], folder) is not None else None
 
 
 def default_history_path() -> Path:
@@ -50,9 +81,3 @@ def default_history_path() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("tandem", appauthor=False) / _HISTORY_FILE
-
-
-def _default_models_folder() -> Path:
-    from runtime.catalog import models_folder
-
-    return models_folder()

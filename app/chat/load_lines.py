@@ -25,13 +25,13 @@ class LoadLines:
         """A step began or went on."""
         self._steps[step.title] = step
 
-    def lines(self, width: int) -> list[str]:
-        """One line a step, in at most `width` columns."""
+    def lines(self, width: int, *, is_plain: bool = False) -> list[str]:
+        """One line a step, in at most `width` columns. is_plain: shares in place of bars."""
         steps = list(self._steps.values())
-        return [_line(step, is_running=step is steps[-1], width=width) for step in steps]
+        return [_line(step, is_running=step is steps[-1], width=width, is_plain=is_plain) for step in steps]
 
 
-def _line(step: LoadStep, *, is_running: bool, width: int) -> str:
+def _line(step: LoadStep, *, is_running: bool, width: int, is_plain: bool) -> str:
     is_done = not is_running or 0 < step.total <= step.done
     head = f"{_MARK_DONE if is_done else _MARK_RUNNING} {one_line(step.title)}"
     if step.total <= 0:
@@ -42,7 +42,7 @@ def _line(step: LoadStep, *, is_running: bool, width: int) -> str:
         amounts = f" {_amount(step.total, step.unit)}"
         return head + amounts if columns_of(head + amounts) <= width else shortened(head, width)
     bar_width = min(_BAR_WIDTH, width - columns_of(head) - columns_of(amounts) - 2)
-    if bar_width >= _LEAST_BAR_WIDTH:
+    if bar_width >= _LEAST_BAR_WIDTH and not is_plain:
         return f"{head}  {_bar(step.done, step.total, bar_width)}{amounts}"
     share = f" {100 * min(step.done, step.total) // step.total} %"
     return shortened(head, max(1, width - len(share))) + share

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from textual.message import Message
 
 from app.chat.completion import Offer
@@ -27,12 +29,28 @@ class LongTextPasted(Message):
         self.text = text
 
 
+class WindowChoice(StrEnum):
+    """A way on when the window is full."""
+
+    DROP = "drop"
+    ENLARGE = "enlarge"
+    LEAVE = "leave"
+
+
+class PromptTyped(Message):
+    """The user wrote this while something else had the keys."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
 class WindowAnswered(Message):
     """The window is full, and the user chose."""
 
-    def __init__(self, *, drops_oldest: bool) -> None:
+    def __init__(self, choice: WindowChoice) -> None:
         super().__init__()
-        self.drops_oldest = drops_oldest
+        self.choice = choice
 
 
 class OfferTaken(Message):

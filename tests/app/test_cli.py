@@ -53,9 +53,11 @@ def test_the_chat_without_a_terminal_is_a_usage_error(
 
 @pytest.mark.parametrize(
     ("arguments", "model"),
-    [((), "smollm2-135m"), (("-m", "x"), "x"), (("chat", "x"), "x"), (("chat", "--model", "x"), "x")],
+    [((), None), (("-m", "x"), "x"), (("chat", "x"), "x"), (("chat", "--model", "x"), "x")],
 )
-def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], model: str) -> None:
+def test_plain_tandem_is_the_chat(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], model: str | None
+) -> None:
     asked: list[ChatOptions] = []
     monkeypatch.setattr(app.chat, "run", lambda options: asked.append(options) or 0)
     monkeypatch.setenv("TANDEM_MODELS_DIR", "/модели")
@@ -63,9 +65,10 @@ def test_plain_tandem_is_the_chat(monkeypatch: pytest.MonkeyPatch, arguments: tu
     status, stdout, stderr = run(monkeypatch, *arguments, *more, stdin=Terminal(), stdout=Terminal())
     assert (status, stdout, stderr) == (0, "", "")
     (options,) = asked
-    assert (options.model, options.offline, options.system) == (model, True, "s")
-    assert options.engine.context_size == 64 and options.models_folder == Path("/модели")
-    assert options.generate.sampling.temperature == 0.5 and options.generate.max_tokens == 9
+    chosen = options.preferences
+    assert (chosen.model, chosen.offline, chosen.system) == (model, True, "s")
+    assert chosen.ctx_size == 64 and options.models_folder == Path("/модели")
+    assert (chosen.temp, chosen.predict) == (0.5, 9)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fake_shelf import desk_for
 from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -31,7 +32,9 @@ from app.chat.engine_port import (
     ReplyFigures,
     ReplyPiece,
 )
+from app.chat.model_desk import ModelDesk
 from app.chat.widgets.prompt import Prompt
+from app.options import Preferences
 
 DEADLINE_S = 15.0
 
@@ -229,14 +232,14 @@ async def chat(
     system: str = "",
     continues_last: bool = False,
     keys: Mapping[str, tuple[str, ...]] | None = None,
+    preferences: Preferences | None = None,
+    models: ModelDesk | None = None,
 ) -> AsyncIterator[Stage]:
     """A chat window with this engine, left in the end as a user leaves it."""
     app = ChatApp(
         ChatSetting(
-            model="tiny-1m",
-            loader=engine.load,
+            models=models or desk_for(engine, preferences or Preferences(model="tiny-1m", system=system or None)),
             history_path=history_path,
-            system=system,
             continues_last=continues_last,
             keys=keys or {},
         )

@@ -10,11 +10,14 @@ import difflib
 from app.chat.commands.command import Command
 from app.chat.commands.conversation_commands import CONVERSATION_COMMANDS
 from app.chat.commands.copy_commands import COPY_COMMANDS
+from app.chat.commands.model_commands import MODEL_COMMANDS
 from app.chat.commands.reply_commands import REPLY_COMMANDS
 from app.chat.commands.screen_commands import SCREEN_COMMANDS
 from app.chat.commands.turn_commands import TURN_COMMANDS
 
-COMMANDS: tuple[Command, ...] = CONVERSATION_COMMANDS + REPLY_COMMANDS + TURN_COMMANDS + COPY_COMMANDS + SCREEN_COMMANDS
+COMMANDS: tuple[Command, ...] = (
+    CONVERSATION_COMMANDS + REPLY_COMMANDS + TURN_COMMANDS + COPY_COMMANDS + MODEL_COMMANDS + SCREEN_COMMANDS
+)
 _BY_NAME = {command.name: command for command in COMMANDS}
 
 

@@ -27,17 +27,29 @@ from app.chat.completion import file_offers, slash_offers
 from app.chat.controller import ChatController
 from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import LoadStep, ModelFacts, Role
-from app.chat.events import Mailbox, WindowFull
-from app.chat.messages import LongTextPasted, OfferTaken, PromptEdited, PromptSubmitted, WindowAnswered
+from app.chat.events import Mailbox, ReplyGrew, WindowFull
+from app.chat.messages import (
+    LongTextPasted,
+    OfferTaken,
+    PromptEdited,
+    PromptSubmitted,
+    PromptTyped,
+    WindowAnswered,
+    WindowChoice,
+)
+from app.chat.model_desk import ModelDesk
+from app.chat.plain_text import neutralise
 from app.chat.screens.ask import AskScreen
 from app.chat.screens.conversations import ConversationChoice, ConversationsScreen
 from app.chat.screens.editing import Editing
 from app.chat.screens.keys import KeysScreen
+from app.chat.screens.model_actions import ModelActions
 from app.chat.screens.search import SearchScreen
 from app.chat.search import Hit
 from app.chat.status import StatusFigures
 from app.chat.store import ConversationLine
 from app.chat.widgets.attachment_bar import AttachmentBar
+from app.chat.widgets.device_panel import DevicePanel
 from app.chat.widgets.note_line import NoteLine
 from app.chat.widgets.offer_list import OfferList
 from app.chat.widgets.prompt import Prompt
@@ -55,19 +67,22 @@ class ChatScreen(Screen[None]):
 
     AUTO_FOCUS = "Prompt"
 
-    def __init__(self, *, model: str, mailbox: Mailbox, keys: KeyTable) -> None:
+    def __init__(self, *, models: ModelDesk, mailbox: Mailbox, keys: KeyTable) -> None:
         super().__init__()
         self._mailbox = mailbox
         self._controller: ChatController | None = None
         self._frames: Timer | None = None
         self.keys = keys
-        self.transcript = Transcript(model, top_key=keys.hint("top"))
+        self.models = ModelActions(self, models)
+        self.device = DevicePanel(models)
+        self.used_tokens: int | None = None
+        self.transcript = Transcript(models.model, top_key=keys.hint("top"))
         self.note = NoteLine()
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
         self.editing = Editing(self.prompt, self._save_edit)
         self._attachments = AttachmentBar()
-        self._question = WindowQuestion()
+        self.question = WindowQuestion()
         self._status = StatusBar()
         for command in COMMANDS:
             if not command.is_global and (own := keys.keys_of(command)):
@@ -85,8 +100,9 @@ class ChatScreen(Screen[None]):
         self._controller = controller
 
     def compose(self) -> ComposeResult:
+        yield self.device
         yield self.transcript
-        yield self._question
+        yield self.question
         yield self.note
         yield self.offers
         yield self._attachments
@@ -97,6 +113,7 @@ class ChatScreen(Screen[None]):
         self._frames = self.set_interval(_FRAME_S, self._frame)
         # The screen stands before anything is loaded.
         self.call_after_refresh(self.controller.start)
+        self.models.welcome()
         if self.keys.notes:
             self.show_note("In the settings: " + "; ".join(self.keys.notes), is_warning=True)
 
@@ -105,6 +122,7 @@ class ChatScreen(Screen[None]):
         is_wide = event.size.width >= _WIDE_ENOUGH
         self.prompt.border_subtitle = f"Enter sends · Ctrl+J new line · {help_key}" if is_wide else help_key
         self.offers.close()
+        self.device.fit(event.size.width)
 
     def wake(self) -> None:
         """Something came while nothing was expected."""
@@ -191,11 +209,17 @@ class ChatScreen(Screen[None]):
         self.app.push_screen(AskScreen(question, initial=command.argument.initial(self)), answered)
 
     def on_window_answered(self, message: WindowAnswered) -> None:
-        if message.drops_oldest:
-            self.controller.drop_oldest()
-        else:
-            self.controller.leave_window()
+        match message.choice:
+            case WindowChoice.DROP:
+                self.controller.window.drop_oldest()
+            case WindowChoice.ENLARGE:
+                self.models.enlarge_window()
+            case WindowChoice.LEAVE:
+                self.controller.window.leave()
         self.wake()
+
+    def on_prompt_typed(self, message: PromptTyped) -> None:
+        self.prompt.insert_text(neutralise(message.text))
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()
@@ -238,15 +262,27 @@ class ChatScreen(Screen[None]):
 
     # What the controller says.
 
+    def begin_load(self, name: str) -> None:
+        self.models.desk.take_facts(None)
+        self.transcript.begin_load(name)
+
     def show_load_step(self, step: LoadStep) -> None:
         self.transcript.model_panel.show_step(step)
 
     def show_ready(self, facts: ModelFacts) -> None:
+        self.models.desk.take_facts(facts)
         self.transcript.model_panel.show_facts(facts)
+        self.models.note_ready()
+        if self.device.is_open:
+            self.models.measure()
 
     def show_load_failure(self, sentence: str, way_on: str) -> None:
-        keys = f"{self.keys.hint('quit')} leaves. Earlier conversations can be read: {self.keys.hint('open')}."
+        keys = (
+            f"{self.keys.hint('models')} chooses another model, {self.keys.hint('quit')} leaves. "
+            f"Earlier conversations can be read: {self.keys.hint('open')}."
+        )
         self.transcript.model_panel.show_failure(sentence, way_on, keys)
+        self.models.welcome(f"{sentence} {way_on}")
 
     def show_conversation(self, conversation: Conversation) -> None:
         self.note.clear()
@@ -255,6 +291,7 @@ class ChatScreen(Screen[None]):
         self.transcript.show(conversation, places=self.controller.places)
 
     def add_turn(self, turn: Turn) -> None:
+        self.device.passes.begin()
         self.transcript.add_turn(turn)
         if turn.role is Role.ASSISTANT and self.controller.facts is None and (view := self.transcript.reply(turn.id)):
             view.set_footnote("waiting for the model")
@@ -266,8 +303,12 @@ class ChatScreen(Screen[None]):
         if (view := self.transcript.reply(turn_id)) is not None:
             view.grow(text, thinking)
 
+    def follow_tokens(self, piece: ReplyGrew) -> None:
+        self.device.follow(piece)
+
     @work(group="replies")
     async def end_reply(self, turn: Turn, detail: str) -> None:
+        self.device.passes.pause()
         if (view := self.transcript.reply(turn.id)) is not None:
             await view.finish(turn, detail)
 
@@ -278,14 +319,16 @@ class ChatScreen(Screen[None]):
         self.transcript.mark_window_start(turn_id)
 
     def ask_about_window(self, window: WindowFull) -> None:
-        self._question.ask(window)
+        self.question.ask(window)
+        self.models.reckon_larger_window(window)
 
     def close_window_question(self) -> None:
-        self._question.close()
+        self.question.close()
         self.prompt.focus()
 
     def show_status(self, figures: StatusFigures) -> None:
         self._status.show(figures)
+        self.used_tokens = self.device.position = figures.used_tokens
 
     def show_note(self, text: str, *, is_warning: bool = False) -> None:
         self.note.show(text, is_warning=is_warning)

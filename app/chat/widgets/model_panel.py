@@ -26,9 +26,13 @@ class ModelPanel(Static):
 
     def __init__(self, model: str) -> None:
         super().__init__(Content(""))
-        self._title = f"Loading {one_line(model)}"
+        self._title = f"Loading {one_line(model)}" if model else "No model was chosen yet."
         self._progress = LoadLines()
         self._is_loading = True
+        self._is_plain = False
+
+    def on_mount(self) -> None:
+        self._is_plain = self.app.has_class("-plain")
 
     def on_resize(self, event: events.Resize) -> None:
         self._draw()
@@ -59,4 +63,4 @@ class ModelPanel(Static):
     def _draw(self) -> None:
         if self._is_loading:
             width = max(10, self.content_size.width)
-            self.update(Content("\n".join([self._title, *self._progress.lines(width)])))
+            self.update(Content("\n".join([self._title, *self._progress.lines(width, is_plain=self._is_plain)])))

@@ -78,6 +78,14 @@ class Transcript(VerticalScroll, can_focus=False):
         """The view of the latest reply."""
         return next((view for view in reversed(self._views_by_id.values()) if isinstance(view, ReplyView)), None)
 
+    def begin_load(self, model: str) -> None:
+        """Another model is being loaded: behind the turns there are, or in place of the panel at the head."""
+        earlier, self.model_panel = self.model_panel, ModelPanel(model)
+        if not self._views_by_id:
+            earlier.remove()
+        self.mount(self.model_panel)
+        self.anchor()
+
     def add_turn(self, turn: Turn) -> None:
         """Puts a new turn at the end and goes there."""
         self.mount(self._view_of(turn, is_live=turn.role is Role.ASSISTANT))

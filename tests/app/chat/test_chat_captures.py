@@ -7,13 +7,15 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from chat_stage import FakeEngine, Script, Stage, chat, says
+from fake_shelf import MB
 from textual import events
 
-from app.chat.engine_port import EngineFault, LoadStep, ModelFacts, ReplyPiece
+from app.chat.engine_port import EngineFault, LoadStep, MemoryUse, ModelFacts, ReplyPiece
 from app.chat.widgets.prompt import Prompt
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -34,6 +36,7 @@ def first(items: list[int]) -> int:
 2. two
    - inner
 """
+MEMORY = MemoryUse(device="CPU", weights_bytes=100 * MB, kv_bytes=4096 * 1600, workspace_bytes=10 * MB)
 WINDOW = ModelFacts(name="tiny-1m", description="llama · 1M · Q8_0 · window 60", context_size=60, vocabulary="words")
 
 Scene = Callable[[Stage, FakeEngine], Awaitable[None]]
@@ -127,6 +130,24 @@ async def attached(stage: Stage, engine: FakeEngine) -> None:
     await stage.until_shown("15,000 tokens", "What is this?")
 
 
+async def models(stage: Stage, engine: FakeEngine) -> None:
+    await stage.until_idle()
+    await stage.press("f2")
+    await stage.until_shown("fits, 4,096", "In the catalog")
+
+
+async def settings(stage: Stage, engine: FakeEngine) -> None:
+    await stage.until_idle()
+    await stage.send("/set ctx-size 999999")
+    await stage.until_shown("Does not fit", "* ctx-size")
+
+
+async def device(stage: Stage, engine: FakeEngine) -> None:
+    await stage.until_idle()
+    await stage.press("f4")
+    await stage.until_shown("Speed   measured", "work   10.0 MB")
+
+
 def engine_for(scene: Scene) -> FakeEngine:
     """The engine that a scene needs."""
     never = threading.Event()
@@ -145,13 +166,17 @@ def engine_for(scene: Scene) -> FakeEngine:
         return FakeEngine(scripts=[Script(pieces=thinking, gate=never, num_before_gate=2)])
     if scene is window_full:
         return FakeEngine(facts=WINDOW)
-    return FakeEngine(scripts=[says(REPLY)] if scene is conversation else [])
+    engine = FakeEngine(scripts=[says(REPLY)] if scene is conversation else [])
+    if scene in (settings, device):
+        engine.facts = replace(engine.facts, memory=(MEMORY,))
+    return engine
 
 
 def steady(text: str) -> str:
     """The text without its scroll bar, the time of day and what was measured replaced by fixed ones."""
     text = re.sub(r"\b\d\d:\d\d\b", "12:34", text)
-    text = re.sub(r"(?m) *[▁-█]$", "", text)
+    text = re.sub(r"[▁-▇]", " ", text)
+    text = re.sub(r"(?m) *█?$", "", text)
     text = re.sub(r"Thought for \d+ s", "Thought for 1 s", text)
     return re.sub(r"(writing · )\d+(\.\d)?", r"\g<1>99.9", text) + "\n"
 
@@ -173,6 +198,9 @@ def steady(text: str) -> str:
         editing,
         search,
         attached,
+        models,
+        settings,
+        device,
     ],
     ids=lambda scene: scene.__name__,
 )

@@ -92,7 +92,7 @@ async def test_commands_are_offered_while_they_are_typed(tmp_path: Path) -> None
         await stage.press("/", "t")
         await stage.until_shown("/think", "/top")
         assert "/regen" not in stage.text()
-        await stage.press("down", "down", "tab")
+        await stage.press("o", "tab")
         assert prompt_text(stage.app) == "/top"
         assert "/think" not in stage.text()
         await stage.press("ctrl+u", "/", "escape")

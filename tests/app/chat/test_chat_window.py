@@ -4,9 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from chat_stage import FakeEngine, Stage, chat, says
+from fake_shelf import MB, desk_for
+from textual import events
 
 from app.chat.conversation import Conversation, Turn, TurnState, prompt_turns
-from app.chat.engine_port import EndReason, Role
+from app.chat.engine_port import EndReason, MemoryUse, Role
+from app.options import Preferences
 
 WINDOW = 80
 ROOM = WINDOW // 8
@@ -65,7 +68,7 @@ async def test_a_message_that_no_window_holds(tmp_path: Path) -> None:
     async with chat(engine, tmp_path / "chat.db", system="Be kind.") as stage:
         await stage.until_idle()
         await stage.send("q " * 200)
-        await stage.until_shown("204 of 80 tokens", "start with a larger window: -c SIZE.", "Stop here (Esc)")
+        await stage.until_shown("204 of 80 tokens", "nothing older can be left out", "Stop here (Esc)")
         assert "Go on without" not in stage.text()
         await stage.press("enter")
         await stage.until_idle()
@@ -109,3 +112,47 @@ def test_the_prompt_holds_the_system_text_and_the_turns_of_the_window() -> None:
     assert [turn.text for turn in prompt_turns(replace(conversation, system="", window_start="lost"), "v")][0] == "a"
     assert [turn.ids for turn in prompt_turns(seen, "v")] == [None, None, (1,), None, (1,)]
     assert [turn.ids for turn in prompt_turns(seen, "another")] == [None] * 5
+
+
+async def test_enlarging_loads_the_model_anew_and_the_reply_goes_on(tmp_path: Path) -> None:
+    engine, loaded = engine_with(), list[Preferences]()
+    memory = MemoryUse(device="CPU", weights_bytes=100 * MB, kv_bytes=80 * 1600, workspace_bytes=10 * MB)
+    engine.facts = replace(engine.facts, trained_context_size=4096, memory=(memory,))
+    desk = desk_for(engine, Preferences(model="tiny-1m"), loaded=loaded)
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30), models=desk) as stage:
+        await fill(stage, 5)
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("Enlarge the window to 160 tokens. Reloads the model", "KV 128.0 kB → 256.0 kB")
+        await stage.press("down", "enter")
+        await stage.until(lambda: len(loaded) == 2)
+        await stage.until_idle()
+        assert stage.app.controller.conversation.turns[-1].state is TurnState.FINISHED
+        assert stage.app.controller.conversation.window_start is None
+    assert loaded[1].ctx_size == 160
+    assert engine.asked[-1][0].text.startswith("question 0")
+
+
+async def test_a_model_that_was_trained_for_no_more_can_not_be_enlarged(tmp_path: Path) -> None:
+    engine = engine_with()
+    engine.facts = replace(engine.facts, trained_context_size=WINDOW)
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
+        await fill(stage, 5)
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("Enlarging is no way on: the model was trained for 80 tokens")
+        await stage.press("down", "enter")
+        await stage.until_shown("ended because the window is full")
+
+
+async def test_what_is_typed_while_it_is_asked_is_not_lost(tmp_path: Path) -> None:
+    async with chat(engine_with(), tmp_path / "chat.db", size=(100, 30)) as stage:
+        await fill(stage, 5)
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("Go on without the oldest")
+        await stage.press(*"next [", "space")
+        stage.app.post_message(events.Paste("pasted\x1b]"))
+        await stage.until_shown("│ next [ pasted␛]", "Go on without the oldest")
+        await stage.press("enter")
+        await stage.until_idle()
+        await stage.until_shown("│ next [ pasted␛]")
+        await stage.press("k")
+        await stage.until_shown("pasted␛]k")

@@ -29,7 +29,7 @@ def choice_of(model: str, **changes: object) -> ModelChoice:
         "folder": Path("nowhere"),
         "offline": True,
         "engine": EngineOptions(context_size=512),
-        "generate": GREEDY,
+        "generate": lambda: GREEDY,
         **changes,
     }
     return ModelChoice(**fields)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_a_reply_can_be_gone_on_with(engine: ChatEngine) -> None:
 
 def test_the_end_of_the_window_is_told(model_path: Callable[[str], Path]) -> None:
     options = GenerateOptions(sampling=SamplingOptions(temperature=0), ignore_end=True)
-    choice = choice_of(str(model_path("smollm2-135m")), engine=EngineOptions(context_size=64), generate=options)
+    choice = choice_of(str(model_path("smollm2-135m")), engine=EngineOptions(context_size=64), generate=lambda: options)
     small = loader_of(choice)(lambda step: None, threading.Event())
     try:
         _, end = answer(small, [user("Tell me a long story.")])

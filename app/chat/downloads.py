@@ -1,0 +1,86 @@
+"""Downloads that go on while the chat does: at most one for each model.
+
+Owns their threads and how far each has come. Knows nothing of the screen, which looks at them as often as it draws.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+
+from app.chat.model_port import ModelShelf, ShelfFault
+
+
+class DownloadState(StrEnum):
+    """How a download is going. STOPPED and FAILED ones go on where they were when they are started again."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DONE = "done"
+
+
+class Download:
+    """One download. `done_bytes` and `total_bytes` are what has come and what is to come (0: not known yet)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = DownloadState.RUNNING
+        self.done_bytes = 0
+        self.total_bytes = 0
+        self.sentence = ""
+        self._leaving = threading.Event()
+
+    def stop(self) -> None:
+        """Ends it soon; what has come is kept."""
+        self._leaving.set()
+
+    def run(self, shelf: ModelShelf) -> None:
+        """Downloads, on the thread that calls."""
+        try:
+            shelf.fetch(self.name, self._report, self._leaving)
+        except Exception as fault:  # A bug below must end as a sentence too: nobody else looks at this thread.
+            self.sentence = str(fault) if isinstance(fault, ShelfFault) else f"The download failed: {fault}"
+            self.state = DownloadState.STOPPED if self._leaving.is_set() else DownloadState.FAILED
+        else:
+            self.state = DownloadState.DONE
+
+    def _report(self, done_bytes: int, total_bytes: int) -> None:
+        self.done_bytes, self.total_bytes = done_bytes, total_bytes
+
+
+class Downloads:
+    """All downloads of this chat. `when_ended` is called on the download's thread."""
+
+    def __init__(self, shelf: ModelShelf, when_ended: Callable[[Download], None]) -> None:
+        self._shelf = shelf
+        self._when_ended = when_ended
+        self._downloads: dict[str, Download] = {}
+
+    def of(self, name: str) -> Download | None:
+        """The latest download of a model."""
+        return self._downloads.get(name)
+
+    @property
+    def are_running(self) -> bool:
+        """Whether any is going on."""
+        return any(download.state is DownloadState.RUNNING for download in self._downloads.values())
+
+    def start(self, name: str) -> Download:
+        """Begins or goes on; one that is running is left alone."""
+        known = self._downloads.get(name)
+        if known is not None and known.state is DownloadState.RUNNING:
+            return known
+        download = self._downloads[name] = Download(name)
+        threading.Thread(target=self._run, args=(download,), name="chat-download", daemon=True).start()
+        return download
+
+    def stop_all(self) -> None:
+        """Ends all of them; what has come is kept."""
+        for download in self._downloads.values():
+            download.stop()
+
+    def _run(self, download: Download) -> None:
+        download.run(self._shelf)
+        self._when_ended(download)

@@ -1,0 +1,154 @@
+"""The settings that can be changed in the chat: which, in which groups, how their values are read and shown.
+
+Owns the table. Ranges are the runtime's, help texts those of the flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from app.errors import UsageError, report_of
+from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Option, Preferences, engine_options, generate_options
+from app.settings_file import Value
+
+_LEFT_OUT = ("model", "offline", "isa", "system", "predict", "seed")
+_CHOICES = {
+    "cache_type_k": ("f16", "q8_0", "q4_0"),
+    "cache_type_v": ("f16", "q8_0", "q4_0"),
+    "activations": ("fast", "balanced", "exact"),
+    "spec": ("off", "ngram", "draft", "auto"),
+    "mirostat": ("0", "2"),
+}
+_DEFAULTS = {
+    "system": "none",
+    "cache_type_k": "f16",
+    "cache_type_v": "f16",
+    "activations": "balanced",
+    "spec": "auto, with a draft model",
+    "draft_model": "the catalog's, if it is here",
+}
+_TOLD_DEFAULT = re.compile(r"\(([^()]*)\)$")
+_SHOWN_LENGTH = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingField:
+    """One setting. `choices` are all its values where they are few; then it is stepped through, not typed."""
+
+    key: str
+    title: str
+    help: str
+    group: str
+    option: Option
+    choices: tuple[str, ...] = ()
+
+
+def _fields() -> tuple[SettingField, ...]:
+    options = {option.key: option for option in LOAD_OPTIONS + SAMPLING_OPTIONS if option.kind is not tuple}
+    groups = dict.fromkeys(("system", "predict", "seed"), "Answers")
+    groups |= {option.key: "Model and memory" for option in LOAD_OPTIONS if option.key not in _LEFT_OUT}
+    groups |= {option.key: "Sampling" for option in SAMPLING_OPTIONS if option.key not in _LEFT_OUT}
+    return tuple(
+        SettingField(
+            key=key,
+            title=_title(options[key]),
+            help=options[key].help,
+            group=group,
+            option=options[key],
+            choices=_CHOICES.get(key, ()),
+        )
+        for key, group in groups.items()
+        if key in options
+    )
+
+
+def _title(option: Option) -> str:
+    """What its flag is called."""
+    return option.names[-1].lstrip("-") if option.names else option.key
+
+
+FIELDS: tuple[SettingField, ...] = _fields()
+PRESET_KEYS = ("system", *(option.key for option in SAMPLING_OPTIONS if option.key != "system"))
+
+
+def field_of(word: str) -> SettingField | None:
+    """The setting of this key or flag."""
+    key = word.strip().lstrip("-").replace("-", "_").lower()
+    for field in FIELDS:
+        if key == field.key or any(key == name.lstrip("-").replace("-", "_") for name in field.option.names):
+            return field
+    return None
+
+
+def shown_value(field: SettingField, preferences: Preferences) -> str:
+    """The value as it stands in the list."""
+    value = getattr(preferences, field.key)
+    if value is None:
+        return default_words(field)
+    text = " ".join(str(value).split()) if isinstance(value, str) else f"{value}"
+    return text if len(text) <= _SHOWN_LENGTH else text[: _SHOWN_LENGTH - 1] + "…"
+
+
+def default_words(field: SettingField) -> str:
+    """What holds where nothing was chosen."""
+    told = _TOLD_DEFAULT.search(field.help)
+    return _DEFAULTS.get(field.key) or (told.group(1) if told else "default")
+
+
+def typed_value(field: SettingField, preferences: Preferences) -> str:
+    """The value as it is edited, on one line: nothing stands for the default, \\n for a new line."""
+    value = getattr(preferences, field.key)
+    return "" if value is None else str(value).replace("\n", "\\n")
+
+
+def with_text(field: SettingField, text: str, preferences: Preferences) -> Preferences:
+    """The preferences with what was typed. Raises UsageError with a sentence where that makes no sense."""
+    changed = replace(preferences, **{field.key: _read(field, text)})
+    if (fault := fault_of(changed)) is not None:
+        raise UsageError(fault)
+    return changed
+
+
+def fault_of(preferences: Preferences) -> str | None:
+    """Why nothing can be loaded or answered with these, as one sentence."""
+    try:
+        engine_options(preferences)
+        generate_options(preferences)
+    except Exception as error:
+        return report_of(error).message
+    return None
+
+
+def stepped(field: SettingField, step: int, preferences: Preferences) -> Preferences:
+    """The preferences with the choice before or after; the default is one of them."""
+    values: list[str | None] = [None, *field.choices]
+    now = getattr(preferences, field.key)
+    place = values.index(None if now is None else str(now)) if now is None or str(now) in values else 0
+    value = values[(place + step) % len(values)]
+    return with_text(field, value or "", preferences)
+
+
+def preset_of(preferences: Preferences) -> dict[str, Value]:
+    """What a preset keeps: the system prompt and how answers are sampled."""
+    chosen: dict[str, Value] = {key: getattr(preferences, key) for key in PRESET_KEYS}
+    return {key: value for key, value in chosen.items() if value is not None}
+
+
+def with_preset(values: Mapping[str, object], preferences: Preferences) -> Preferences:
+    """The preferences with a preset's values in place of all that a preset keeps."""
+    return replace(preferences, **{key: values.get(key) for key in PRESET_KEYS})
+
+
+def _read(field: SettingField, text: str) -> object:
+    text = text.replace("\\n", "\n").strip()
+    if not text:
+        return None
+    if field.choices and text not in field.choices:
+        raise UsageError(f"{field.title} is one of {', '.join(field.choices)}, not {ascii(text)}.")
+    try:
+        return field.option.kind(text)
+    except ValueError:
+        kind = "a whole number" if field.option.kind is int else "a number"
+        raise UsageError(f"{field.title} is {kind}, not {ascii(text)}.") from None

@@ -1,0 +1,190 @@
+"""Settings in the chat: what a change costs before it is taken, what does not fit, what is kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chat_stage import FakeEngine, chat, says
+from fake_shelf import FREE_BYTES, MB, FakeKeeper, FakeShelf, desk_for
+
+from app.chat.engine_port import MemoryUse
+from app.chat.settings_cost import cost_of
+from app.chat.settings_fields import (
+    FIELDS,
+    default_words,
+    field_of,
+    preset_of,
+    shown_value,
+    stepped,
+    with_preset,
+    with_text,
+)
+from app.errors import UsageError
+from app.options import Preferences
+
+CHOSEN = Preferences(model="tiny-1m")
+MEMORY = MemoryUse(device="CPU", weights_bytes=100 * MB, kv_bytes=4096 * 1600, workspace_bytes=10 * MB)
+
+
+def engine_with_memory(*scripts: object) -> FakeEngine:
+    engine = FakeEngine(scripts=list(scripts))  # type: ignore[arg-type]
+    engine.facts = replace(engine.facts, memory=(MEMORY,))
+    return engine
+
+
+async def test_sampling_costs_nothing_and_holds_at_once(tmp_path: Path) -> None:
+    engine, loaded = engine_with_memory(), list[Preferences]()
+    desk = desk_for(engine, CHOSEN, loaded=loaded)
+    async with chat(engine, tmp_path / "chat.db", size=(100, 60), models=desk) as stage:
+        await stage.until_idle()
+        await stage.press("f3")
+        await stage.until_shown("Nothing is changed.", "temp                0.8", "ctx-size")
+        await stage.press(*["down"] * (7 + FIELDS_BEFORE_TEMP), "enter")
+        await stage.press(*"0.3", "enter")
+        await stage.until_shown(
+            "* temp                0.3  (was 0.8)", "Costs nothing: it holds from the next reply on."
+        )
+        await stage.press("home", "enter")
+        await stage.until(lambda: "Settings" not in stage.text())
+        assert desk.preferences.temp == 0.3
+    assert len(loaded) == 1
+
+
+FIELDS_BEFORE_TEMP = next(place for place, field in enumerate(FIELDS) if field.key == "temp") - 2
+
+
+async def test_a_reload_says_what_memory_becomes_and_the_conversation_stays(tmp_path: Path) -> None:
+    engine, loaded, keeper = engine_with_memory(says("one"), says("two")), list[Preferences](), FakeKeeper()
+    desk = desk_for(engine, CHOSEN, loaded=loaded, keeper=keeper)
+    async with chat(engine, tmp_path / "chat.db", size=(120, 40), models=desk) as stage:
+        await stage.ask("first")
+        await stage.send("/set ctx-size 8192")
+        await stage.until_shown(
+            "Reloads the model; the conversation stays.",
+            "Memory 116.6 MB → 123.1 MB (8.1 GB free): KV 6.6 MB → 13.1 MB.",
+            "The next reply reads the conversation anew",
+            "* ctx-size            8192  (was trained size, 8192 or what fits)",
+        )
+        assert len(loaded) == 1
+        await stage.press("home", "down", "enter")
+        await stage.until_shown("Kept for the next time: ctx_size.")
+        await stage.until_idle()
+        await stage.ask("second")
+        assert stage.app.controller.facts is not None and stage.app.controller.facts.context_size == 8192
+    assert [preferences.ctx_size for preferences in loaded] == [None, 8192]
+    assert keeper.saved == {"ctx_size": 8192}
+    assert [turn.text for turn in engine.asked[-1]] == ["first", "one", "second"]
+
+
+async def test_what_does_not_fit_is_refused_with_the_nearest_that_does(tmp_path: Path) -> None:
+    engine = engine_with_memory()
+    desk = desk_for(engine, CHOSEN)
+    async with chat(engine, tmp_path / "chat.db", size=(120, 40), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("/set ctx-size 999999")
+        await stage.until_shown("! Does not fit with a window of 999,999 tokens", "Take 65,536 tokens instead")
+        await stage.press("home", "enter")
+        await stage.until_shown("! Does not fit")
+        await stage.press("home", "down", "down", "enter")
+        await stage.until_shown("* ctx-size            65536", "Reloads the model")
+        await stage.press("home", "enter")
+        await stage.until(lambda: desk.preferences.ctx_size == 65_536)
+        await stage.until_idle()
+
+
+async def test_nonsense_is_refused_in_words(tmp_path: Path) -> None:
+    engine = engine_with_memory()
+    desk = desk_for(engine, CHOSEN)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("/set temp warm")
+        await stage.until_shown("! temp is a number, not 'warm'.")
+        await stage.send("/set temp -1")
+        await stage.until_shown("! temperature (--temp) is -1.0; expected a number from 0 to 100.")
+        await stage.send("/set tempo 1")
+        await stage.until_shown("There is no setting tempo")
+        assert desk.preferences == CHOSEN
+
+
+async def test_presets_are_taken_made_and_kept(tmp_path: Path) -> None:
+    engine, keeper = engine_with_memory(says("one")), FakeKeeper()
+    desk = desk_for(engine, CHOSEN, keeper=keeper)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 50), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("/preset brief")
+        await stage.until_shown("The preset brief holds from the next reply on.")
+        await stage.ask("first")
+        assert [turn.text for turn in engine.asked[-1]] == ["Answer in one or two sentences.", "first"]
+        await stage.send("/set temp 0.2")
+        await stage.press("f3")
+        await stage.until_shown("Keep these as a preset…")
+        await stage.press(*["down"] * (3 + len(desk.presets)), "enter")
+        await stage.press(*"mine [x]", "enter")
+        await stage.until_shown("Kept as the preset mine [x].")
+        await stage.send("/preset usual")
+        await stage.until(lambda: desk.preferences == CHOSEN)
+        await stage.send("/preset mine [x]")
+        await stage.until(lambda: desk.preferences.temp == 0.2)
+    assert keeper.presets == {"mine [x]": {"system": "Answer in one or two sentences.", "temp": 0.2}}
+
+
+async def test_the_system_prompt_of_this_conversation_and_the_next(tmp_path: Path) -> None:
+    engine = engine_with_memory(says("one"), says("two"), says("three"))
+    async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk_for(engine, CHOSEN)) as stage:
+        await stage.ask("first")
+        await stage.send("/system Be kind.")
+        await stage.ask("second")
+        assert [turn.text for turn in engine.asked[-1]] == ["Be kind.", "first", "one", "second"]
+        await stage.press("ctrl+n")
+        await stage.ask("third")
+        assert [turn.text for turn in engine.asked[-1]] == ["Be kind.", "third"]
+        await stage.send("/system")
+        await stage.ask("fourth")
+        assert engine.asked[-1][0].text == "third"
+
+
+async def test_settings_stand_at_forty_columns(tmp_path: Path) -> None:
+    engine = engine_with_memory()
+    async with chat(engine, tmp_path / "chat.db", size=(40, 20), models=desk_for(engine, CHOSEN)) as stage:
+        await stage.until_idle()
+        await stage.press("f3")
+        await stage.until_shown("Settings", "system", "Nothing is changed.")
+        await stage.press("escape")
+        await stage.until(lambda: "Settings" not in stage.text())
+
+
+def test_every_setting_can_be_read_back_and_has_a_default_in_words() -> None:
+    for field in FIELDS:
+        assert field_of(field.title) is field and field_of(f"--{field.title}") is field
+        assert shown_value(field, Preferences()) == default_words(field)
+        assert with_text(field, "", Preferences()) == Preferences()
+        for choice in field.choices:
+            assert shown_value(field, with_text(field, choice, Preferences())) == choice
+    cache = field_of("cache-type-k")
+    assert cache is not None
+    seen = [Preferences()]
+    for _ in range(4):
+        seen.append(stepped(cache, 1, seen[-1]))
+    assert [preferences.cache_type_k for preferences in seen] == [None, "f16", "q8_0", "q4_0", None]
+    with pytest.raises(UsageError, match="one of f16, q8_0, q4_0"):
+        with_text(cache, "f32", Preferences())
+
+
+def test_a_preset_takes_the_place_of_all_that_presets_keep() -> None:
+    before = Preferences(model="x", temp=0.5, system="A", ctx_size=64)
+    assert with_preset({"top_k": 3}, before) == Preferences(model="x", ctx_size=64, top_k=3)
+    assert preset_of(before) == {"system": "A", "temp": 0.5}
+
+
+def test_a_model_that_fits_nowhere_says_so() -> None:
+    engine = engine_with_memory()
+
+    class Full(FakeShelf):
+        def largest_context(self, line, preferences, *, freed_bytes):  # type: ignore[no-untyped-def]
+            return None
+
+    desk = desk_for(engine, CHOSEN, shelf=Full())
+    cost = cost_of(desk, replace(CHOSEN, ctx_size=10**6), 0)
+    assert not cost.can_be_paid and cost.nearest is None
+    assert "No window is small enough." in cost.sentence and "8.0 GB can be had" in cost.sentence
+    assert FREE_BYTES == 8_000 * MB
