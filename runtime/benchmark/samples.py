@@ -97,7 +97,7 @@ def make_row(
     stamp: Stamp,
     *,
     version: str,
-    device: DeviceShare | None,
+    devices: tuple[DeviceShare, ...],
     peer_ratio: PeerRatio | None,
 ) -> Row:
     """Tandem's row, of at least one repeat."""
@@ -126,7 +126,7 @@ def make_row(
         cpu_ms_per_token=_a_token(workload, [times.cpu_ms for times in samples.spent]),
         gpu_ms_per_token=_a_token(workload, [times.gpu_ms for times in samples.spent]),
         transfer_ms_per_token=_a_token(workload, [times.transfer_ms for times in samples.spent]),
-        devices=(device,) if device is not None else (),
+        devices=devices,
         peer_ratio=peer_ratio,
         date=stamp.date,
         load=stamp.load,
@@ -216,12 +216,38 @@ def workload_cost(costs: StepCosts, workload: Workload, max_batch_tokens: int) -
             return total, num_steps * width
 
 
-def device_share(loaded: LoadedModel, workload: Workload, limits: MachineLimits, tokens_per_s: float) -> DeviceShare:
-    """How near a test came to the device's limits."""
-    cost, num_tokens = workload_cost(loaded.costs, workload, loaded.binding.limits.max_batch_tokens)
+def device_shares(
+    loaded: LoadedModel, workload: Workload, limits: MachineLimits, samples: Samples
+) -> tuple[DeviceShare, ...]:
+    """How near each device came to its limits; of a split model in decoding alone, where memory is the GPU's limit."""
+    parts = loaded.part_costs
+    if parts is None:
+        return (_share(loaded, loaded.costs, loaded.device, workload, limits, median(samples.tokens_per_s)),)
+    if workload.test != "decode" or not samples.spent:
+        return ()
+    found = []
+    cpu_ms, gpu_ms = (median(getattr(times, name) for times in samples.spent) for name in ("cpu_ms", "gpu_ms"))
+    if parts.cpu is not None and cpu_ms > 0:
+        rate = workload.output_tokens / cpu_ms * 1e3
+        found.append(_share(loaded, parts.cpu, "cpu", workload, limits, rate))
+    if parts.card_bytes_per_s is not None and gpu_ms > 0:
+        card = MachineLimits(
+            read_bytes_per_s=parts.card_bytes_per_s,
+            byte_multiply_adds_per_s=float("inf"),
+            float_multiply_adds_per_s=float("inf"),
+        )
+        share = _share(loaded, parts.gpu, loaded.device, workload, card, workload.output_tokens / gpu_ms * 1e3)
+        found.append(replace(share, byte_multiply_adds_per_s=0.0, float_multiply_adds_per_s=0.0))  # not known
+    return tuple(found)
+
+
+def _share(
+    loaded: LoadedModel, costs: StepCosts, device: str, workload: Workload, limits: MachineLimits, tokens_per_s: float
+) -> DeviceShare:
+    cost, num_tokens = workload_cost(costs, workload, loaded.binding.limits.max_batch_tokens)
     least_s, limited_by = cost.least_s(limits)
     return DeviceShare(
-        device=loaded.device,
+        device=device,
         moved_bytes_per_token=cost.moved_bytes / num_tokens,
         byte_multiply_adds_per_token=cost.byte_multiply_adds / num_tokens,
         float_multiply_adds_per_token=cost.float_multiply_adds / num_tokens,

@@ -25,7 +25,7 @@ from runtime.benchmark.results import Row
 from runtime.benchmark.samples import (
     Samples,
     Stamp,
-    device_share,
+    device_shares,
     engine_setting,
     guessing_row,
     higher,
@@ -296,11 +296,10 @@ class BenchSession:
     ) -> None:
         setting = own_setting(loaded, options)
         stamp = self._stamp()
-        has_gpu = loaded.description.gpu_layers > 0  # what a GPU gives at most is not measured
-        share = None if has_gpu else device_share(loaded, workload, limits, median(samples.tokens_per_s))
+        shares = device_shares(loaded, workload, limits, samples)
         ratio = ratio_to_better(self._peer.name, samples) if self._peer else None
         self._listener.finished(
-            make_row(setting, workload, samples, stamp, version=self._version, device=share, peer_ratio=ratio)
+            make_row(setting, workload, samples, stamp, version=self._version, devices=shares, peer_ratio=ratio)
         )
         for variant, rates in samples.peers.items():
             if self._peer is not None and rates:

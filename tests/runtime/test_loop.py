@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.answer import Answer
-from runtime.errors import EngineClosedError, NumericError
+from runtime.errors import DeviceReplaced, EngineClosedError, NumericError
 from runtime.generation import Generation
 from runtime.loop import EngineLoop
 from runtime.options import GenerateOptions
@@ -298,6 +298,19 @@ def test_a_failing_device_fails_what_it_computed_and_nothing_else(runner: Runner
     with pytest.raises(RuntimeError, match="burns"):
         _ = generation.result
     assert list(runner.ask([1, 2], max_tokens=3).result.ids) == plain_ids([1, 2], 3)
+
+
+def test_a_replaced_device_computes_everything_anew(runner: Runner) -> None:
+    runner.binding.hold_at_run(3)
+    answers = [runner.ask([5, 6, 7], max_tokens=9), runner.ask([8, 9], max_tokens=9)]
+    assert runner.binding.entered.wait(5)
+    runner.binding.fail_next = DeviceReplaced("The GPU stopped answering. The CPU goes on alone.")
+    runner.binding.release()
+    for answer, prompt in zip(answers, ([5, 6, 7], [8, 9]), strict=True):
+        assert list(answer.result.ids) == plain_ids(prompt, 9)
+        assert answer.result.notes == ("The GPU stopped answering. The CPU goes on alone.",)
+    later = runner.ask([5, 6, 7], max_tokens=2).result
+    assert (list(later.ids), later.notes) == (plain_ids([5, 6, 7], 2), ())
 
 
 def test_a_failing_callback_fails_its_own_answer(runner: Runner) -> None:

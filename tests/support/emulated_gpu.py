@@ -29,6 +29,7 @@ def install(monkeypatch: pytest.MonkeyPatch, device: EmulatedDevice | None = Non
             compute_capability=(8, 6),
             total_bytes=memory.total_bytes + own,
             free_bytes=memory.free_bytes + own,
+            bandwidth_bytes_per_s=360e9,
         )
         return Cards(cards=(found,), driver_version="580.65")
 

@@ -72,7 +72,7 @@ def test_a_real_device_fills_every_figure(path: Path) -> None:
 
 
 def test_layers_on_a_gpu_are_measured_and_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
+    card = install(monkeypatch)
     plan = BenchPlan(
         prompts=(20,), outputs=(3,), repeats=1, threads=(1,), gpu_layers=(0, 1, "all"), vram_margin_bytes=0
     )
@@ -82,7 +82,10 @@ def test_layers_on_a_gpu_are_measured_and_told(path: Path, monkeypatch: pytest.M
     assert not session.failures and "gpu-weights" in rows.stages
     for row in rows.rows:
         gpu_layers, times = row.setting.gpu_layers, (row.cpu_ms_per_token, row.gpu_ms_per_token)
-        assert bool(row.devices) == (gpu_layers == 0)
+        devices = [device.device for device in row.devices]
+        split = {0: ["cpu"], 1: ["cpu", card.name], 2: [card.name]}[gpu_layers]
+        assert devices == (split if gpu_layers == 0 or row.workload.test == "decode" else [])
+        assert all(device.moved_bytes_per_token > 0 and device.limit_share > 0 for device in row.devices)
         if gpu_layers == 0 or row.workload.test == "generate":
             assert times == (None, None)
             continue
