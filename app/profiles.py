@@ -94,7 +94,7 @@ def load_profile(path: Path) -> Profile | None:
 def with_profile(
     preferences: Preferences,
     model: Path,
-    tell: Callable[[str], None],
+    tell: Callable[[str], None] | None = None,
     *,
     verbose: bool = False,
     machine: Machine | None = None,
@@ -105,21 +105,21 @@ def with_profile(
     """
     if preferences.no_profile or preferences.isa is not None or preferences.activations is not None:
         return preferences  # it was measured with what these are by themselves
-    path = profile_path(model)
+    path, say = profile_path(model), tell or _nowhere
     try:
         profile = load_profile(path)
     except AppError as error:
-        tell(f"warning: {error} It is ignored.")
+        say(f"warning: {error} It is ignored.")
         return preferences
     if profile is None:
         return preferences
     reason = _foreign(profile, machine)
     if reason is not None:
         if verbose:
-            tell(f"profile: left out, for {reason} ({path}); `tandem tune` measures anew.")
+            say(f"profile: left out, for {reason} ({path}); `tandem tune` measures anew.")
         return preferences
     if verbose:
-        tell(f"profile: {profile} (tuned {profile.date[:10]}, {path}; --no-profile leaves it out)")
+        say(f"profile: {profile} (tuned {profile.date[:10]}, {path}; --no-profile leaves it out)")
     return preferences.over(_chosen(profile, preferences))
 
 
@@ -178,3 +178,7 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _nowhere(text: str) -> None:
+    """For those who have no stderr."""

@@ -51,6 +51,7 @@ class ModelChoice:
     """Which model, from where, loaded and asked how.
 
     generate: how it is to answer; asked before every reply.  draft_model: the name of one that guesses for it.
+    engine_for: how a file is loaded for which something was measured; None: as `engine` says.
     """
 
     model: str
@@ -59,6 +60,7 @@ class ModelChoice:
     engine: EngineOptions
     generate: Callable[[], GenerateOptions]
     draft_model: str | None = None
+    engine_for: Callable[[Path], EngineOptions] | None = None
 
 
 def loader_of(choice: ModelChoice) -> EngineLoader:
@@ -96,7 +98,8 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
             name, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
         )
 
-    options = add_draft(choice.engine, choice.draft_model, path, choice.folder, resolve_draft)
+    how_to_load = choice.engine if choice.engine_for is None else choice.engine_for(path)
+    options = add_draft(how_to_load, choice.draft_model, path, choice.folder, resolve_draft)
     progress(LoadStep(title="Starting the engine"))
     from runtime import Engine
 

@@ -17,6 +17,7 @@ from app.chat.model_desk import ModelDesk
 from app.chat.model_shelf import RuntimeShelf
 from app.chat.settings_keeper import FileKeeper
 from app.options import Preferences, engine_options, generate_options
+from app.profiles import with_profile
 
 _HISTORY_FILE = "conversations.db"
 _SWITCH_INTERVAL_S = 0.0005
@@ -49,6 +50,7 @@ def make_app(options: ChatOptions) -> ChatApp:
             engine=engine_options(preferences),
             generate=lambda: generate_options(desk.preferences),
             draft_model=preferences.draft_model,
+            engine_for=lambda path: engine_options(with_profile(preferences, path)),
         )
         return loader_of(choice)
 

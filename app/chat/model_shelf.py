@@ -25,6 +25,7 @@ from app.chat.settings_cost import MOST_CONTEXT_SIZE
 from app.drafts import add_draft
 from app.errors import report_of
 from app.options import Preferences, engine_options
+from app.profiles import with_profile
 
 if TYPE_CHECKING:
     from runtime import EngineOptions
@@ -192,7 +193,7 @@ class RuntimeShelf:
             return self._path(name)
 
         path = self._path(line.name)
-        options = engine_options(preferences)
+        options = engine_options(with_profile(preferences, path))
         return path, add_draft(options, preferences.draft_model, path, self._folder, resolve)
 
     def _path(self, name: str) -> Path:

@@ -13,7 +13,7 @@ from app.errors import UsageError, report_of
 from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Option, Preferences, engine_options, generate_options
 from app.settings_file import Value
 
-_LEFT_OUT = ("model", "offline", "isa", "system", "predict", "seed")
+_LEFT_OUT = ("model", "offline", "no_profile", "isa", "system", "predict", "seed")
 _CHOICES = {
     "cache_type_k": ("f16", "q8_0", "q4_0"),
     "cache_type_v": ("f16", "q8_0", "q4_0"),

@@ -148,3 +148,19 @@ def test_a_file_that_is_no_model_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(EngineFault) as raised:
         loader_of(choice_of(str(path)))(lambda step: None, threading.Event())
     assert "x[0].gguf" in raised.value.sentence
+
+
+def test_what_was_measured_for_a_file_is_how_it_is_loaded(
+    model_path: Callable[[str], Path],
+) -> None:
+    path, asked = model_path("smollm2-135m"), list[Path]()
+
+    def engine_for(found: Path) -> EngineOptions:
+        asked.append(found)
+        return EngineOptions(context_size=320, threads=1)
+
+    engine = loader_of(choice_of(str(path), engine_for=engine_for))(lambda step: None, threading.Event())
+    try:
+        assert (engine.facts.context_size, asked) == (320, [path])
+    finally:
+        engine.close()
