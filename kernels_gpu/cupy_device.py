@@ -33,6 +33,8 @@ from kernels_gpu.device import (
 
 # CUDA's numbers.
 _OUT_OF_MEMORY, _DRIVER_TOO_OLD = 2, 35
+# The driver's refusals of a kernel's file: wrong image, none for this card, no compiler, a version it does not know.
+_LOADING = frozenset({200, 209, 218, 221, 222, 223, 500})
 _TO_CARD, _FROM_CARD, _ON_CARD = 1, 2, 3
 _OLDEST = 75  # compute capability: dp4a is older, but the compiler of CUDA 13 begins here
 
@@ -104,7 +106,8 @@ class CupyEvent:
 
     def elapsed_ms(self, since: Event) -> float:
         assert isinstance(since, CupyEvent), "an event of another device"
-        return float(self.cupy.cuda.get_elapsed_time(since.event, self.event))
+        with _translated(self.cupy, "measuring"):
+            return float(self.cupy.cuda.get_elapsed_time(since.event, self.event))
 
 
 @dataclass(frozen=True)
@@ -131,12 +134,14 @@ class CupyStream:
             self.stream.synchronize()
 
     def record(self) -> CupyEvent:
-        event = self.cupy.cuda.Event()
-        event.record(self.stream)
-        return CupyEvent(self.cupy, event)
+        with _translated(self.cupy, "computing"):
+            event = self.cupy.cuda.Event()
+            event.record(self.stream)
+            return CupyEvent(self.cupy, event)
 
     def begin_capture(self) -> None:
-        self.stream.begin_capture()
+        with _translated(self.cupy, "recording a step"):
+            self.stream.begin_capture()
 
     def end_capture(self) -> Graph:
         with _translated(self.cupy, "recording a step"):
@@ -258,4 +263,6 @@ def _translated(cupy: Any, action: str) -> Iterator[None]:
             raise GpuMemoryError(f"The GPU ran out of memory {action}.") from error
         raise GpuLostError(f"The GPU stopped answering while {action}: {error}.") from error
     except cupy.cuda.driver.CUDADriverError as error:
-        raise GpuError(f"NVIDIA's driver failed while {action}: {error}.") from error
+        if error.status in _LOADING:
+            raise GpuError(f"NVIDIA's driver failed while {action}: {error}.") from error
+        raise GpuLostError(f"The GPU stopped answering while {action}: {error}.") from error

@@ -11,7 +11,7 @@ from fake_cupy import FakeCard
 from gpu_bench import SOURCES
 
 from kernels_gpu.cupy_device import CupyDevice, open_card
-from kernels_gpu.device import GpuLostError, GpuMemoryError, GpuMissingError
+from kernels_gpu.device import GpuError, GpuLostError, GpuMemoryError, GpuMissingError
 
 
 def opened(card: FakeCard, folder: Path, monkeypatch: pytest.MonkeyPatch, index: int = 0) -> CupyDevice:
@@ -84,6 +84,21 @@ def test_kernels_are_compiled_loaded_and_launched(monkeypatch: pytest.MonkeyPatc
     name, grid, block, given, shared_bytes, _ = card.launches[0]
     assert (name, grid, block, given, shared_bytes) == ("quantize", (2, 3), (256,), arguments, 16)
     assert card.launches[1][0] == "graph"
+
+
+def test_a_driver_s_fault_is_a_lost_card_unless_it_is_about_the_kernel_s_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    card = FakeCard()
+    device = opened(card, tmp_path, monkeypatch)
+    kernel, stream = device.load(SOURCES / "rows.cu", (), ["quantize"])["quantize"], device.new_stream()
+    card.launch_fails = 719
+    with pytest.raises(GpuLostError, match="stopped answering while starting quantize: cudaError 719"):
+        device.launch(kernel, grid=(1,), block=(1,), arguments=(), stream=stream)
+    card.load_fails = 209
+    with pytest.raises(GpuError, match=r"driver failed while loading the kernels of rows\.cu") as caught:
+        device.load(SOURCES / "rows.cu", (), ["quantize"])
+    assert not isinstance(caught.value, GpuLostError)
 
 
 def test_full_memory_says_what_was_asked_and_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,16 +24,22 @@ class FakeRuntimeError(RuntimeError):
 class FakeDriverError(RuntimeError):
     """CUDADriverError."""
 
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cudaError {status}")
+        self.status = status
+
 
 @dataclass
 class FakeCard:
-    """What the fake knows.  count_fails: the status of asking for cards; sync_fails: that of waiting."""
+    """What the fake knows.  *_fails: the status of asking for cards, waiting, launching."""
 
     count: int = 1
     capability: str = "86"
     total_bytes: int = 1 << 20
     count_fails: int | None = None
     sync_fails: int | None = None
+    launch_fails: int | None = None
+    load_fails: int | None = None
     blocks: dict[int, np.ndarray] = field(default_factory=dict)
     launches: list[tuple[Any, ...]] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
@@ -63,6 +69,11 @@ class FakeCard:
     def free(self, address: int) -> None:
         del self.blocks[address]
 
+    def launch(self, name: str, *arguments: Any) -> None:
+        if self.launch_fails is not None:
+            raise FakeDriverError(self.launch_fails)
+        self.launches.append((name, *arguments))
+
     def synchronize(self) -> None:
         if self.sync_fails is not None:
             raise FakeRuntimeError(self.sync_fails)
@@ -73,10 +84,12 @@ class FakeCard:
 
         class Module:
             def load_file(self, path: str) -> None:
+                if card.load_fails is not None:
+                    raise FakeDriverError(card.load_fails)
                 card.loaded.append(path)
 
             def get_function(self, name: str) -> Any:
-                return lambda *arguments: card.launches.append((name, *arguments))
+                return lambda *arguments: card.launch(name, *arguments)
 
         def stream(non_blocking: bool) -> SimpleNamespace:
             assert non_blocking, "such a stream can't be captured"

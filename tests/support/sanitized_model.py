@@ -17,7 +17,9 @@ from models.description import load_description
 from models.gguf_file import open_model_file
 from models.segments import whole
 
-LIMITS = GpuLimits(max_batch_tokens=12, max_outputs=12, max_sequences=1, context_size=130, num_pages=3)
+LIMITS = GpuLimits(
+    max_batch_tokens=12, max_outputs=12, max_sequences=1, context_size=130, num_pages=3, cache_types=("q8_0", "f16")
+)
 
 
 def run_model(path: str) -> None:
