@@ -5,7 +5,7 @@ Owns the cutting into chunks.  Works on addresses that binding.py took from its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels_cpu import operands
@@ -28,6 +28,7 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
     SoftCap,
+    buffers_of,
 )  # fmt: skip
 
 MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}  # product.SILU_GATE, product.GELU_GATE
@@ -87,9 +88,10 @@ class StepMaker:
 
     def all(self) -> list[Step]:
         """The steps in order."""
-        return [step for operation in self.program.operations for step in self._steps(operation)]
+        operations = self.program.operations
+        return [step for idx, one in enumerate(operations) for step in self._steps(one, operations[idx + 1 :])]
 
-    def _steps(self, operation: Operation) -> Iterator[Step]:
+    def _steps(self, operation: Operation, following: Sequence[Operation]) -> Iterator[Step]:
         match operation:
             case Embed():
                 yield self._embed(operation)
@@ -97,7 +99,7 @@ class StepMaker:
             case Normalize():
                 yield self._normalize(operation)
             case Project():
-                yield from self._project(operation)
+                yield from self._project(operation, following)
             case GatedProject():
                 yield from self._gated(operation)
             case Gate():
@@ -227,7 +229,7 @@ class StepMaker:
             kernel=kernel, layout=layout, values=values, fixed=row_chunks, count=count, per_chunk=tokens, waits=waits
         )
 
-    def _project(self, operation: Project) -> Iterator[Step]:
+    def _project(self, operation: Project, following: Sequence[Operation]) -> Iterator[Step]:
         terms = terms_for(self.precision, is_coarse=operation.is_coarse)
         for idx, part in enumerate(operation.parts):
             matrix = self.plan.matrix_of(part.weight)
@@ -236,7 +238,8 @@ class StepMaker:
             bias = self._vector(part.bias)
             yield self._product(matrix, operation.x, part.out, bias, mode, terms, is_last, operation.scale)
         for part in operation.parts:
-            yield from self._quantize(part.out)
+            if not _is_changed_next(part.out, following):
+                yield from self._quantize(part.out)
 
     def _gated(self, operation: GatedProject) -> Iterator[Step]:
         terms = terms_for(self.precision, is_coarse=not operation.sensitive)
@@ -338,3 +341,11 @@ class StepMaker:
         return Step(
             kernel="row-select", layout=operands.SELECT, values=values, fixed=1, count="num_outputs", per_chunk=1
         )
+
+
+def _is_changed_next(buffer: Buffer, following: Sequence[Operation]) -> bool:
+    """Whether the next operation that touches a buffer adds to it or gates it: nobody reads its records before."""
+    for operation in following:
+        if buffer in tuple(buffers_of(operation)):
+            return isinstance(operation, Gate) or (isinstance(operation, Project) and operation.x != buffer)
+    return False
