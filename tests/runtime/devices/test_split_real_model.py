@@ -17,7 +17,7 @@ from runtime.devices import parts, pricing
 from runtime.devices.binding import Batch, DeviceOptions, Limits
 from runtime.options import EngineOptions
 
-COUNT, CLEAR_GAP = 8, 0.3  # tokens; nats
+COUNT, CLEAR_GAP = 4, 0.3  # tokens; nats
 OPTIONS = DeviceOptions(
     limits=Limits(max_batch_tokens=COUNT, max_outputs=COUNT, max_sequences=1, context_size=64, num_pages=1),
     threads=2,
@@ -48,11 +48,11 @@ def teacher_forced(path: Path, gpu_layers: int, ids: np.ndarray, num_prompt: int
 
 
 # Emulating tensor cores takes long: one layer of a prompt is enough of that.
-SPLITS = [(1, 4, False), (15, 0, False), (30, 0, False)]
+SPLITS = [(1, 2, False), (15, 0, False), (30, 0, False)]
 ON_CARD = [
     pytest.param(gpu_layers, num_prompt, True, marks=pytest.mark.gpu)
     for gpu_layers in (1, 15, 30)
-    for num_prompt in (0, 4, 8)
+    for num_prompt in (0, 2, 4)
 ]
 
 
