@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
+import numpy as np
+
 from models.errors import ModelError
 from models.gguf_file import open_model_file
 
@@ -90,7 +92,7 @@ class Trial:
                 size = path.stat().st_size
                 for name, tensor in file.tensors.items():
                     assert tensor.end_bytes <= size, name
-                    assert file.raw(name).size == tensor.size_bytes, name
+                    file.read_rows(name, tensor.num_rows - 1, np.empty((1, tensor.row_bytes), np.uint8))
                 if reads_metadata:
                     dict(file.metadata)
             self.outcomes["read"] += 1
