@@ -50,6 +50,7 @@ from app.chat.status import StatusFigures
 from app.chat.store import ConversationLine
 from app.chat.widgets.attachment_bar import AttachmentBar
 from app.chat.widgets.device_panel import DevicePanel
+from app.chat.widgets.near_compositor import NearCompositor
 from app.chat.widgets.note_line import NoteLine
 from app.chat.widgets.offer_list import OfferList
 from app.chat.widgets.prompt import Prompt
@@ -69,6 +70,7 @@ class ChatScreen(Screen[None]):
 
     def __init__(self, *, models: ModelDesk, mailbox: Mailbox, keys: KeyTable) -> None:
         super().__init__()
+        self._compositor = NearCompositor()
         self._mailbox = mailbox
         self._controller: ChatController | None = None
         self._frames: Timer | None = None

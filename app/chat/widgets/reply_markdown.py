@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from textual.await_complete import AwaitComplete
 from textual.containers import Horizontal
 from textual.events import Mount
+from textual.geometry import Size
+from textual.layout import DockArrangeResult
 from textual.widgets import Markdown
 from textual.widgets._markdown import (
     MarkdownBlock,
@@ -26,6 +28,7 @@ from app.chat.markdown_rules import reply_parser, settled_lines
 from app.chat.widgets.code_fence import CodeFence
 from app.chat.widgets.growing_text import put_content
 from app.chat.widgets.reply_table import ReplyTable
+from app.chat.widgets.steady_layout import steady_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,10 @@ class ReplyMarkdown(Markdown):
         self._parser = reply_parser()
         self._open: list[_OpenBlock] = []
         self._open_offset = 0
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """Places the blocks; those that stand are not measured again."""
+        return super().arrange(steady_size(size), optimal)
 
     async def _on_mount(self, _: Mount) -> None:
         # Textual would clear the document here, and with it what was appended before the mount.

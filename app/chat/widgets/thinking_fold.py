@@ -11,11 +11,16 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.timer import Timer
 from textual.widgets import Static
 
 from app.chat.plain_text import NeutralisingStream, one_line
+from app.chat.widgets.growing_text import put_content
 
 _LIVE_CHARS = 200
+# Tokens come faster than anybody reads; what is long is drawn less often.
+_REST_S = 0.08
+_CHARS_PER_REST_S = 40_000
 
 
 class ThinkingFold(Vertical):
@@ -42,6 +47,7 @@ class ThinkingFold(Vertical):
         self._is_over = False
         self._headline_when_over = ""
         self._has_lines = False
+        self._next_drawing: Timer | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(Content(""), classes="headline")
@@ -60,7 +66,13 @@ class ThinkingFold(Vertical):
         if text:
             self._began_s = time.monotonic() if self._began_s is None else self._began_s
             self._shown += self._stream.feed(text)
-            self._draw()
+            if self._has_lines and self._next_drawing is None:
+                rest_s = _REST_S + len(self._shown) / _CHARS_PER_REST_S
+                self._next_drawing = self.set_timer(rest_s, self._draw_next)
+
+    def _draw_next(self) -> None:
+        self._next_drawing = None
+        self._draw()
 
     def finish(self, *, is_live: bool) -> None:
         """The thinking is over; with `is_live` it was seen while it happened, so that its time is known."""
@@ -86,6 +98,6 @@ class ThinkingFold(Vertical):
         is_open = self.has_class("-open")
         tail = one_line(self._shown[-_LIVE_CHARS:].rpartition("\n")[2] or self._shown[-_LIVE_CHARS:])
         words = self._headline_when_over if self._is_over else f"Thinking: {tail}"
-        self.query_one(".headline", Static).update(Content(f"{'▾' if is_open else '▸'} {words}"))
+        self.query_one(".headline", Static).update(Content(f"{'▾' if is_open else '▸'} {words}"), layout=False)
         if is_open:
-            self.query_one(".thoughts", Static).update(Content(self._shown.strip("\n")))
+            put_content(self.query_one(".thoughts", Static), Content(self._shown.strip("\n")))

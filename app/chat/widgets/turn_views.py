@@ -13,6 +13,8 @@ import time
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
+from textual.layout import DockArrangeResult
 from textual.widget import MountError
 from textual.widgets import Static
 
@@ -20,12 +22,14 @@ from app.chat.conversation import Turn, TurnState
 from app.chat.plain_text import NeutralisingStream, neutralise, one_line
 from app.chat.widgets.attachment_bar import attachment_line
 from app.chat.widgets.reply_markdown import ReplyMarkdown
+from app.chat.widgets.steady_layout import steady_size
 from app.chat.widgets.thinking_fold import ThinkingFold
 
 _FRAME_S = 1 / 30
 # So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
-_SHARE_OF_MACHINE = 0.06
+_SHARE_OF_MACHINE = 0.04
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
+_LONGEST_REST_S = 0.5
 _SHOWN_LINES = 60
 _SHOWN_CHARS = 8000
 
@@ -124,6 +128,10 @@ class ReplyView(Vertical):
         if not self._is_live:
             self.set_footnote(_FOOTNOTES.get(self.turn.state, ""), is_error=self.turn.state is TurnState.FAILED)
 
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """Places the parts; those that stand are not measured again."""
+        return super().arrange(steady_size(size), optimal)
+
     def grow(self, text: str, thinking: str) -> None:
         """More of the reply came. Returns at once; it is drawn soon."""
         self._thinking.grow(thinking)
@@ -182,7 +190,7 @@ class ReplyView(Vertical):
             await asyncio.shield(self._draw_pending())
             await self._refreshed()
             work_s = time.thread_time() - began_s
-            await asyncio.sleep(max(_FRAME_S, _REST_PER_WORK * work_s))
+            await asyncio.sleep(min(_LONGEST_REST_S, max(_FRAME_S, _REST_PER_WORK * work_s)))
 
     async def _refreshed(self) -> None:
         """Waits until what was drawn has been laid out and sent: most of the work is there."""
@@ -191,11 +199,11 @@ class ReplyView(Vertical):
         await is_refreshed.wait()
 
     async def _draw_pending(self) -> None:
-        """Draws what has come. Raises nothing where the conversation was left meanwhile: nobody misses the drawing."""
+        """Draws what has come. Raises nothing where it was left meanwhile: nobody misses the drawing."""
         await self._is_ready.wait()
         pending, self._pending = self._pending, ""
         try:
             await self._body.extend(pending)
         except MountError:
-            if self.is_attached:
+            if self.is_attached and not self.app._exit:
                 raise

@@ -1,0 +1,106 @@
+"""What drawing a long reply costs, and that nothing of it is missing wherever one scrolls."""
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from chat_stage import FakeEngine, Script, Stage, chat
+from textual.widget import Widget
+
+from app.chat.engine_port import ReplyPiece
+from app.chat.widgets.near_compositor import NearCompositor
+
+
+def long_reply(num_parts: int) -> list[str]:
+    return [f"Paragraph {number} of many.\n\n- item {number}\n- more\n\n" for number in range(num_parts)]
+
+
+def script_of(texts: list[str], gate: threading.Event | None = None, num_before_gate: int = 0) -> Script:
+    pieces = tuple(ReplyPiece(text=text, token_ids=(number,)) for number, text in enumerate(texts))
+    return Script(pieces=pieces, gate=gate, num_before_gate=num_before_gate)
+
+
+async def work_of_a_line(folder: Path, num_parts: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How often a height is asked for, and how many widgets are placed, when one more line is drawn."""
+    gate = threading.Event()
+    texts = [*long_reply(num_parts), "The last line.\n\n"]
+    engine = FakeEngine(scripts=[script_of(texts, gate, num_parts)])
+    async with chat(engine, folder / f"{num_parts}.db") as stage:
+        await stage.send("question")
+        await stage.until_shown(f"Paragraph {num_parts - 1} of many.")
+        await stage.pilot.pause(0.1)
+        compositor = stage.app.screen._compositor
+        assert isinstance(compositor, NearCompositor)
+        heights, placed = [0], [0]
+        measure, reflow = Widget.get_content_height, NearCompositor.reflow
+
+        def counted_measure(widget, *arguments):
+            heights[0] += 1
+            return measure(widget, *arguments)
+
+        def counted_reflow(self, *arguments):
+            result = reflow(self, *arguments)
+            placed[0] = max(placed[0], len(self._full_map))
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Widget, "get_content_height", counted_measure)
+            patch.setattr(NearCompositor, "reflow", counted_reflow)
+            gate.set()
+            await stage.until_shown("The last line.")
+            await stage.until_idle()
+    return heights[0], placed[0]
+
+
+async def test_one_more_line_costs_the_same_in_a_long_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = await work_of_a_line(tmp_path, 15, monkeypatch)
+    long = await work_of_a_line(tmp_path, 90, monkeypatch)
+    assert 0 < long[0] <= 2 * short[0] + 20
+    assert 0 < long[1] <= 1.5 * short[1]
+
+
+async def seen_while_scrolling(stage: Stage) -> list[int]:
+    """The numbers of the paragraphs on each screen from the first to the last."""
+    await stage.press("ctrl+home")
+    seen: list[int] = []
+    before = ""
+    while stage.text() != before:
+        before = stage.text()
+        seen += [int(number) for number in re.findall(r"Paragraph (\d+) of many\.", before)]
+        await stage.press("pagedown")
+        await stage.pilot.pause(0.02)
+    return seen
+
+
+async def test_all_of_a_long_reply_is_there_wherever_one_scrolls(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with chat(FakeEngine(scripts=[script_of(long_reply(40))]), path) as stage:
+        await stage.ask("question")
+        await stage.until_shown("Paragraph 39 of many.")
+        assert sorted(set(await seen_while_scrolling(stage))) == list(range(40))
+        await stage.press("alt+up", "alt+up")
+        await stage.until_shown("▌ question", "Paragraph 0 of many.")
+        await stage.pilot.resize_terminal(44, 20)
+        await stage.press("ctrl+end")
+        await stage.until_shown("Paragraph 39 of many.")
+        assert sorted(set(await seen_while_scrolling(stage))) == list(range(40))
+    async with chat(FakeEngine(), path, continues_last=True) as stage:
+        await stage.until_shown("Paragraph 39 of many.")
+        assert sorted(set(await seen_while_scrolling(stage))) == list(range(40))
+
+
+async def test_a_new_line_while_one_reads_further_up_moves_nothing(tmp_path: Path) -> None:
+    gate = threading.Event()
+    texts = [*long_reply(20), *long_reply(3)]
+    async with chat(FakeEngine(scripts=[script_of(texts, gate, 20)]), tmp_path / "chat.db") as stage:
+        await stage.send("question")
+        await stage.until_shown("Paragraph 19 of many.")
+        await stage.press("pageup")
+        await stage.pilot.pause(0.05)
+        shown = stage.lines()[:15]
+        gate.set()
+        await stage.until_idle()
+        assert [line.rstrip(" ▁▂▃▄▅▆▇█") for line in stage.lines()[:15]] == [line.rstrip(" ▁▂▃▄▅▆▇█") for line in shown]
+        await stage.press("ctrl+end")
+        await stage.until_shown("Paragraph 2 of many.")
