@@ -14,6 +14,7 @@ from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Option, Preferences, eng
 from app.settings_file import Value
 
 _LEFT_OUT = ("model", "offline", "no_profile", "isa", "system", "predict", "seed")
+CARD_KEYS = frozenset({"device", "gpu_layers", "vram_margin"})
 _CHOICES = {
     "cache_type_k": ("f16", "q8_0", "q4_0"),
     "cache_type_v": ("f16", "q8_0", "q4_0"),

@@ -105,6 +105,7 @@ class ModelActions:
                 self.desk,
                 presets=self.desk.presets,
                 conversation_tokens=self._screen.used_tokens or 0,
+                has_card=bool(self.desk.shelf.machine().devices),
                 wanted=wanted,
             ),
             decided,

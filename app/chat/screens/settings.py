@@ -23,6 +23,7 @@ from app.chat.model_desk import ModelDesk, changed_keys
 from app.chat.plain_text import columns_of, one_line
 from app.chat.settings_cost import Cost, cost_of
 from app.chat.settings_fields import (
+    CARD_KEYS,
     FIELDS,
     SettingField,
     preset_of,
@@ -68,10 +69,12 @@ class SettingsScreen(ModalScreen[SettingsOutcome | None]):
         *,
         presets: Mapping[str, Mapping[str, object]],
         conversation_tokens: int,
+        has_card: bool = False,
         wanted: Preferences | None = None,
     ) -> None:
-        """`wanted`: what has been changed already, by a command."""
+        """`wanted`: what has been changed already, by a command. `has_card`: there are layers to put on a GPU."""
         super().__init__()
+        self._fields = tuple(field for field in FIELDS if has_card or field.key not in CARD_KEYS)
         self._desk = desk
         self._presets = presets
         self._conversation_tokens = conversation_tokens
@@ -94,7 +97,7 @@ class SettingsScreen(ModalScreen[SettingsOutcome | None]):
         self._draw()
         options = self.query_one(OptionList)
         changed = changed_keys(self._desk.preferences, self._wanted)
-        first = next((field for field in FIELDS if field.key in changed), FIELDS[0])
+        first = next((field for field in self._fields if field.key in changed), self._fields[0])
         options.highlighted = options.get_option_index(first.key)
         options.focus()
         self._reckon()
@@ -212,13 +215,13 @@ class SettingsScreen(ModalScreen[SettingsOutcome | None]):
         if self._cost is not None and self._cost.nearest is not None:
             rows.append(Option(Content(self._cost.nearest_words), id=_NEAREST))
         changed = changed_keys(self._desk.preferences, self._wanted)
-        for place, group in enumerate(dict.fromkeys(field.group for field in FIELDS)):
+        for place, group in enumerate(dict.fromkeys(field.group for field in self._fields)):
             if place == 1:
                 rows += self._preset_options()
             rows.append(_heading(group))
             rows += [
                 Option(self._line(field, is_changed=field.key in changed), id=field.key)
-                for field in FIELDS
+                for field in self._fields
                 if field.group == group
             ]
         return rows

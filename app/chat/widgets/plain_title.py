@@ -11,7 +11,6 @@ class PlainTitle(Static):
 
     DEFAULT_CSS = """
     PlainTitle { display: none; height: auto; }
-    .-plain PlainTitle { display: block; }
     """
 
     def __init__(self, text: str) -> None:

@@ -21,11 +21,13 @@ from textual.widgets import Static
 from app.chat.conversation import Turn, TurnState
 from app.chat.plain_text import NeutralisingStream, neutralise, one_line
 from app.chat.widgets.attachment_bar import attachment_line
+from app.chat.widgets.plain_title import PlainTitle
 from app.chat.widgets.reply_markdown import ReplyMarkdown
 from app.chat.widgets.steady_layout import steady_size
 from app.chat.widgets.thinking_fold import ThinkingFold
 
 _FRAME_S = 1 / 30
+_SPOKEN_FRAME_S = 2.0  # Whoever hears the screen hears every change of it.
 # So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
 _SHARE_OF_MACHINE = 0.04
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
@@ -63,6 +65,11 @@ class QuestionView(Static):
         lines = [_beginning(neutralise(turn.text).strip("\n")), *map(attachment_line, turn.attachments)]
         self._text = Content("\n".join(filter(None, lines)))
         super().__init__(self._text)
+
+    def on_mount(self) -> None:
+        if self.app.has_class("-plain"):
+            self._text = Content.assemble("You: ", self._text)
+            self.update(self._text)
 
     def set_place(self, place: tuple[int, int] | None) -> None:
         """Says which of several versions this is; None: there is but one."""
@@ -116,6 +123,7 @@ class ReplyView(Vertical):
         self._place: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
+        yield PlainTitle("Model:")
         yield self._thinking
         yield self._body
         yield self._footnote
@@ -190,7 +198,8 @@ class ReplyView(Vertical):
             await asyncio.shield(self._draw_pending())
             await self._refreshed()
             work_s = time.thread_time() - began_s
-            await asyncio.sleep(min(_LONGEST_REST_S, max(_FRAME_S, _REST_PER_WORK * work_s)))
+            rest_s = min(_LONGEST_REST_S, max(_FRAME_S, _REST_PER_WORK * work_s))
+            await asyncio.sleep(_SPOKEN_FRAME_S if self.app.has_class("-plain") else rest_s)
 
     async def _refreshed(self) -> None:
         """Waits until what was drawn has been laid out and sent: most of the work is there."""

@@ -10,6 +10,7 @@ from fake_shelf import FREE_BYTES, MB, FakeKeeper, FakeShelf, desk_for
 from app.chat.engine_port import MemoryUse
 from app.chat.settings_cost import cost_of
 from app.chat.settings_fields import (
+    CARD_KEYS,
     FIELDS,
     default_words,
     field_of,
@@ -50,7 +51,8 @@ async def test_sampling_costs_nothing_and_holds_at_once(tmp_path: Path) -> None:
     assert len(loaded) == 1
 
 
-FIELDS_BEFORE_TEMP = next(place for place, field in enumerate(FIELDS) if field.key == "temp") - 2
+SHOWN = [field for field in FIELDS if field.key not in CARD_KEYS]
+FIELDS_BEFORE_TEMP = next(place for place, field in enumerate(SHOWN) if field.key == "temp") - 2
 
 
 async def test_a_reload_says_what_memory_becomes_and_the_conversation_stays(tmp_path: Path) -> None:
