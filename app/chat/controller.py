@@ -61,7 +61,7 @@ class ChatController:
         self._reply: ActiveReply | None = None
         self._status = StatusKeeper(view)
         self._model = ModelKeeper(view, engine, self._status)
-        self.window = WindowKeeper(self, recorder, view, self._status)
+        self.window = WindowKeeper(self, engine, recorder, view, self._status)
         self._told_notes: set[str] = set()
         self.conversation = Conversation(system=system)
         self.library = Library(self, recorder, view, opening_key=keys.hint("open"), continues_last=continues_last)
@@ -148,7 +148,7 @@ class ChatController:
     def stop(self) -> bool:
         """Stops the reply, or leaves the window's question; False where there was nothing to stop."""
         if self.window.is_open:
-            self.window.leave()
+            self.window.stop()
             return True
         reply = self._reply
         if reply is None:
@@ -276,6 +276,8 @@ class ChatController:
             case events.LoadProgressed() | events.EngineReady() | events.LoadFailed():
                 if self._model.take(event):
                     self._follow_load(event)
+            case events.SummaryEnded():
+                self.window.take(event)
             case events.DownloadEnded():
                 self._view.show_note(event.sentence, is_warning=event.is_warning)
             case events.TokensCounted():

@@ -78,7 +78,8 @@ class Conversation:
     """Turns from the first to the one shown last (`leaf` of the tree of turns), the system prompt, the draft.
 
     `others` are the turns of the branches that are not shown, in the order they were written. `window_start` names
-    the first turn that the model still sees; None: all of them. `attachments` go with the draft.
+    the first turn that the model still sees; None: all of them. `summary` says what was said before that one, where
+    the user had it summarised. `attachments` go with the draft.
     """
 
     id: str = field(default_factory=new_id)
@@ -89,6 +90,7 @@ class Conversation:
     others: tuple[Turn, ...] = ()
     is_pinned: bool = False
     window_start: str | None = None
+    summary: str = ""
     draft: str = ""
     attachments: tuple[Attachment, ...] = ()
     created_at: float = field(default_factory=time.time)
@@ -121,6 +123,9 @@ class Conversation:
         return replace(self, turns=self.turns[:-1], others=(*self.others, *self.turns[-1:]))
 
 
+SUMMARY_HEAD = "What was said before, in short:"
+
+
 def title_of(text: str) -> str:
     """The first words of a message, as one line."""
     return shortened(one_line(text[: 4 * _TITLE_LENGTH]), _TITLE_LENGTH)
@@ -133,7 +138,10 @@ def prompt_turns(conversation: Conversation, vocabulary: str, *, first: int | No
     answer is to the next question. A reply with a thinking block goes back without it and without its ids.
     """
     start = conversation.first_seen if first is None else first
-    system = [PromptTurn(role=Role.SYSTEM, text=conversation.system)] if conversation.system else []
+    words = conversation.system
+    if conversation.summary and conversation.first_seen:
+        words = f"{words}\n\n{SUMMARY_HEAD}\n{conversation.summary}".strip()
+    system = [PromptTurn(role=Role.SYSTEM, text=words)] if words else []
     return system + [_prompt_turn(turn, vocabulary) for turn in conversation.turns[start:]]
 
 

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.chat.conversation import Conversation, droppable_starts, prompt_turns
 from app.chat.engine_port import (
@@ -35,10 +35,16 @@ from app.chat.events import (
     ReplyGrew,
     ReplyStarted,
     SmallerWindow,
+    SummaryEnded,
     TokensCounted,
     WindowFull,
 )
 
+SUMMARY_TOKENS = 256
+_SUMMARISE = (
+    "Summarise our conversation so far in at most 120 words, for yourself to go on from. Keep names, numbers, "
+    "decisions and open questions. Write nothing else."
+)
 _LEAST_ROOM_TOKENS = 256
 _LEAST_ROOM_SHARE = 8
 _ROOMY_SHARE = 0.6
@@ -68,6 +74,19 @@ class LoadRequest:
     abandoned: threading.Event
 
 
+@dataclass(frozen=True, kw_only=True)
+class SummaryRequest:
+    """Asks for a summary of the conversation before `start_turn_id`, so that the reply `turn_id` has room."""
+
+    turn_id: str
+    conversation: Conversation
+    start_turn_id: str
+
+
+Request = LoadRequest | ReplyRequest | SummaryRequest | str
+"""A text is one whose tokens are to be counted."""
+
+
 class EngineThread:
     """Runs an engine beside the screen. All methods may be called from the screen's thread and return at once."""
 
@@ -75,7 +94,9 @@ class EngineThread:
         """`loader`: of the first model; None: there is none before `load` is called."""
         self._loader = loader
         self._mailbox = mailbox
-        self._requests: queue.SimpleQueue[LoadRequest | ReplyRequest | str | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[LoadRequest | ReplyRequest | SummaryRequest | str | None] = (
+            queue.SimpleQueue()
+        )
         self._loads: list[LoadRequest] = []
         self._engine: ChatEngine | None = None
         self._leaving = threading.Event()
@@ -102,8 +123,8 @@ class EngineThread:
         self._requests.put(request)
         return request.number
 
-    def ask(self, request: ReplyRequest) -> None:
-        """Asks for a reply; what becomes of it comes through the mailbox."""
+    def ask(self, request: ReplyRequest | SummaryRequest) -> None:
+        """Asks for a reply or a summary; what becomes of it comes through the mailbox."""
         self._requests.put(request)
 
     def count(self, text: str) -> None:
@@ -138,6 +159,8 @@ class EngineThread:
                 elif isinstance(request, str):
                     if self._engine is not None:
                         self._count(self._engine, request)
+                elif isinstance(request, SummaryRequest):
+                    self._summarise(request)
                 elif self._engine is not None:
                     self._answer(self._engine, request)
                 else:
@@ -170,6 +193,45 @@ class EngineThread:
             self._mailbox.post(LoadFailed(sentence=sentence, way_on="", load=request.number))
         else:
             self._mailbox.post(EngineReady(facts=self._engine.facts, load=request.number))
+
+    def _summarise(self, request: SummaryRequest) -> None:
+        try:
+            if self._engine is None:
+                raise EngineFault("There is no model to answer.")
+            text, num_tokens = self._write_summary(self._engine, request)
+        except Exception as fault:  # As for a reply: the conversation stays, with one sentence.
+            self._mailbox.post(SummaryEnded(turn_id=request.turn_id, fault=_words_of(fault)))
+        else:
+            self._mailbox.post(SummaryEnded(turn_id=request.turn_id, text=text, num_tokens=num_tokens))
+
+    def _write_summary(self, engine: ChatEngine, request: SummaryRequest) -> tuple[str, int]:
+        """The text and its tokens. Raises EngineFault where there can be none, or where it was stopped."""
+        conversation, facts = request.conversation, engine.facts
+        end = next(place for place, turn in enumerate(conversation.turns) if turn.id == request.start_turn_id)
+        part = replace(conversation, turns=conversation.turns[:end])
+        turns = [*prompt_turns(part, facts.vocabulary), PromptTurn(role=Role.USER, text=_SUMMARISE)]
+        most_tokens = min(SUMMARY_TOKENS, facts.context_size // _LEAST_ROOM_SHARE)
+        if engine.prompt_size(turns) + most_tokens > facts.context_size:
+            raise EngineFault("What would be left out is too long to be summarised in one go.")
+        stream = engine.reply(turns)
+        with self._lock:
+            self._stream = stream
+        text, num_tokens, is_enough = "", 0, False
+        try:
+            for piece in stream:
+                text += piece.text
+                num_tokens += len(piece.token_ids)
+                if num_tokens >= most_tokens and not is_enough:
+                    is_enough = True
+                    stream.cancel()
+        finally:
+            with self._lock:
+                self._stream = None
+                was_stopped = self._cancelled_turn == request.turn_id
+                self._cancelled_turn = None
+        if was_stopped or not text.strip():
+            raise EngineFault("The summary was stopped." if was_stopped else "The model wrote no summary.")
+        return text.strip(), num_tokens
 
     def _count(self, engine: ChatEngine, text: str) -> None:
         try:

@@ -146,6 +146,16 @@ class TokensCounted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SummaryEnded:
+    """The summary for the reply `turn_id` that waits for room; `fault` says why there is none."""
+
+    turn_id: str
+    text: str = ""
+    num_tokens: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DownloadEnded:
     """A model that was downloaded beside the chat is here, or why it is not."""
 
@@ -156,7 +166,7 @@ class DownloadEnded:
 LoadEvent = LoadProgressed | EngineReady | LoadFailed
 ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
 HistoryEvent = HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | Searched
-Event = ReplyEvent | HistoryEvent | LoadEvent | TokensCounted | DownloadEnded
+Event = ReplyEvent | HistoryEvent | LoadEvent | TokensCounted | DownloadEnded | SummaryEnded
 
 
 class Mailbox:

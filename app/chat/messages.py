@@ -33,6 +33,7 @@ class WindowChoice(StrEnum):
     """A way on when the window is full."""
 
     DROP = "drop"
+    SUMMARISE = "summarise"
     ENLARGE = "enlarge"
     LEAVE = "leave"
 

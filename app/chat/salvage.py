@@ -100,6 +100,7 @@ def _conversation_of(row: sqlite3.Row) -> tuple[Conversation, str | None]:
         model=str(row["model"] or ""),
         is_pinned=bool(_newer(row, "pinned")),
         window_start=row["window_start"],
+        summary=str(_newer(row, "summary") or ""),
         draft=str(row["draft"] or ""),
         created_at=row["created_at"] if isinstance(row["created_at"], float) else 0.0,
     )

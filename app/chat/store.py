@@ -31,7 +31,7 @@ _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CHECKED_BYTES = 256 * 2**20
 _LONGEST_RECALLED = 20_000
 _DELETED_FOR_GOOD_S = 7 * 24 * 3600
-_CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, draft, pinned, created_at"
+_CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, summary, draft, pinned, created_at"
 _TURN_COLUMNS = "id, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at, attachments"
 # The row keeps its number, by which the index of words knows it.
 _TURN_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _TURN_COLUMNS.split(", ")[1:])
@@ -138,10 +138,10 @@ class Store:
     @staticmethod
     def _write_conversation(connection: sqlite3.Connection, conversation: Conversation) -> None:
         connection.execute(
-            f"INSERT INTO conversations ({_CONVERSATION_COLUMNS}, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            f"INSERT INTO conversations ({_CONVERSATION_COLUMNS}, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET title = excluded.title, system = excluded.system, model = excluded.model, "
             "leaf = excluded.leaf, window_start = excluded.window_start, draft = excluded.draft, "
-            "pinned = excluded.pinned, updated_at = excluded.updated_at",
+            "summary = excluded.summary, pinned = excluded.pinned, updated_at = excluded.updated_at",
             (
                 conversation.id,
                 _storable(conversation.title),
@@ -149,6 +149,7 @@ class Store:
                 _storable(conversation.model),
                 conversation.leaf,
                 conversation.window_start,
+                _storable(conversation.summary),
                 _storable(conversation.draft),
                 conversation.is_pinned,
                 conversation.created_at,
@@ -188,7 +189,7 @@ class Store:
                 f"SELECT {_TURN_COLUMNS} FROM turns WHERE conversation = ? ORDER BY rowid", (conversation_id,)
             ).fetchall()
         turns = [turn_of_row(turn_row) for turn_row in rows]
-        identity, title, system, model, leaf, window_start, draft, is_pinned, created_at, attachments = row
+        identity, title, system, model, leaf, window_start, summary, draft, is_pinned, created_at, attachments = row
         branch = branch_to(turns, leaf)
         shown = {turn.id for turn in branch}
         return Conversation(
@@ -200,6 +201,7 @@ class Store:
             others=tuple(turn for turn in turns if turn.id not in shown),
             is_pinned=bool(is_pinned),
             window_start=window_start,
+            summary=summary,
             draft=draft,
             attachments=_attachments_of_text(attachments),
             created_at=created_at,

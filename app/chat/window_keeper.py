@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.chat.conversation import Conversation
-from app.chat.events import WindowFull
+from app.chat.engine_thread import EngineThread, SummaryRequest
+from app.chat.events import SummaryEnded, WindowFull
 from app.chat.recorder import Recorder
 from app.chat.status_keeper import StatusKeeper
 from app.chat.view import ChatView
@@ -33,12 +34,16 @@ class Desk(Protocol):
 class WindowKeeper:
     """Driven from the screen's thread."""
 
-    def __init__(self, desk: Desk, recorder: Recorder, view: ChatView, status: StatusKeeper) -> None:
+    def __init__(
+        self, desk: Desk, engine: EngineThread, recorder: Recorder, view: ChatView, status: StatusKeeper
+    ) -> None:
         self._desk = desk
+        self._engine = engine
         self._recorder = recorder
         self._view = view
         self._status = status
         self._full: WindowFull | None = None
+        self._is_summarising = False
 
     @property
     def is_open(self) -> bool:
@@ -56,20 +61,61 @@ class WindowKeeper:
         smaller = self._full.smaller if self._full is not None else None
         if smaller is None:
             return
+        self._begin_at(smaller.start_turn_id, self._desk.conversation.summary)
+
+    def summarise(self) -> None:
+        """Has the model put into few words what would be left out, then goes on with that."""
+        full = self._full
+        if full is None or full.smaller is None:
+            return
+        self._is_summarising = True
+        self._view.close_window_question()
+        self._status.tell(activity="summarising")
+        conversation = self._desk.conversation
+        self._engine.ask(
+            SummaryRequest(turn_id=full.turn_id, conversation=conversation, start_turn_id=full.smaller.start_turn_id)
+        )
+
+    def take(self, summary: SummaryEnded) -> None:
+        """The summary is there, or can't be had: then the user is asked again."""
+        full = self._full
+        if full is None or full.smaller is None or summary.turn_id != full.turn_id or not self._is_summarising:
+            return
+        self._is_summarising = False
+        if summary.fault:
+            self._view.show_note(summary.fault, is_warning=True)
+            self.ask(full)
+            return
+        self._view.show_note(
+            f"{full.smaller.num_dropped} turns ({full.smaller.freed_tokens:,} tokens) are now a summary of "
+            f"{summary.num_tokens:,} tokens."
+        )
+        self._begin_at(full.smaller.start_turn_id, summary.text)
+
+    def stop(self) -> None:
+        """Stops a summary, and asks again; where none is written, leaves it at that."""
+        if self._full is not None and self._is_summarising:
+            self._engine.cancel(self._full.turn_id)
+        else:
+            self.leave()
+
+    def _begin_at(self, turn_id: str, summary: str) -> None:
         self.close()
-        self._desk.conversation = replace(self._desk.conversation, window_start=smaller.start_turn_id)
+        self._desk.conversation = replace(self._desk.conversation, window_start=turn_id, summary=summary)
         self._recorder.save_conversation(self._desk.conversation)
-        self._view.mark_window_start(smaller.start_turn_id)
+        self._view.mark_window_start(turn_id)
         self._desk.resume()
 
     def leave(self) -> None:
         """Leaves it at that."""
         if self._full is not None:
+            if self._is_summarising:
+                self._engine.cancel(self._full.turn_id)
             self.close()
             self._desk.end_full()
 
     def close(self) -> None:
         """There is nothing to ask any more."""
         if self._full is not None:
-            self._full = None
+            self._full, self._is_summarising = None, False
             self._view.close_window_question()

@@ -214,6 +214,8 @@ class ChatScreen(Screen[None]):
         match message.choice:
             case WindowChoice.DROP:
                 self.controller.window.drop_oldest()
+            case WindowChoice.SUMMARISE:
+                self.controller.window.summarise()
             case WindowChoice.ENLARGE:
                 self.models.enlarge_window()
             case WindowChoice.LEAVE:

@@ -1,5 +1,6 @@
 """A conversation that outgrows the model's window: the user chooses, the system prompt stays."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,7 +124,7 @@ async def test_enlarging_loads_the_model_anew_and_the_reply_goes_on(tmp_path: Pa
         await fill(stage, 5)
         await stage.send("question 5 " + "q " * 8)
         await stage.until_shown("Enlarge the window to 160 tokens. Reloads the model", "KV 128.0 kB → 256.0 kB")
-        await stage.press("down", "enter")
+        await stage.press("down", "down", "enter")
         await stage.until(lambda: len(loaded) == 2)
         await stage.until_idle()
         assert stage.app.controller.conversation.turns[-1].state is TurnState.FINISHED
@@ -139,7 +140,7 @@ async def test_a_model_that_was_trained_for_no_more_can_not_be_enlarged(tmp_path
         await fill(stage, 5)
         await stage.send("question 5 " + "q " * 8)
         await stage.until_shown("Enlarging is no way on: the model was trained for 80 tokens")
-        await stage.press("down", "enter")
+        await stage.press("down", "down", "enter")
         await stage.until_shown("ended because the window is full")
 
 
@@ -156,3 +157,49 @@ async def test_what_is_typed_while_it_is_asked_is_not_lost(tmp_path: Path) -> No
         await stage.until_shown("│ next [ pasted␛]")
         await stage.press("k")
         await stage.until_shown("pasted␛]k")
+
+
+async def test_the_oldest_turns_become_a_summary(tmp_path: Path) -> None:
+    engine = engine_with()
+    async with chat(engine, tmp_path / "chat.db", system="Be kind.", size=(100, 30)) as stage:
+        await fill(stage, 5)
+        engine.scripts = [says("They asked five times.")]
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("Put them into a summary first: 39 tokens become 256 at most")
+        await stage.press("down", "enter")
+        await stage.until_shown("6 turns (39 tokens) are now a summary of 4 tokens.", "the model sees what follows")
+        await stage.until_idle()
+        asked = engine.asked[-2]
+        assert asked[0].text == "Be kind." and asked[1].text.startswith("question 0")
+        assert asked[-1].text.startswith("Summarise our conversation so far")
+        seen = engine.asked[-1]
+        assert seen[0].text == "Be kind.\n\nWhat was said before, in short:\nThey asked five times."
+        assert [turn.text.split(" q")[0] for turn in seen[1:]] == [
+            "question 3",
+            "Fine.",
+            "question 4",
+            "Fine.",
+            "question 5",
+        ]
+    async with chat(engine, tmp_path / "chat.db", continues_last=True, size=(100, 60)) as stage:
+        await stage.until_shown("question 0")
+        await stage.ask("still")
+    assert "They asked five times." in engine.asked[-1][0].text
+
+
+async def test_a_summary_that_is_stopped_leads_back_to_the_question(tmp_path: Path) -> None:
+    never = threading.Event()
+    engine = engine_with()
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
+        await fill(stage, 5)
+        engine.scripts = [says("They asked and asked", gate=never, num_before_gate=1)]
+        await stage.send("question 5 " + "q " * 8)
+        await stage.until_shown("Put them into a summary first")
+        await stage.press("down", "enter")
+        await stage.until_shown("summarising")
+        await stage.until(lambda: len(engine.asked) == 6)
+        await stage.press("escape")
+        await stage.until_shown("! The summary was stopped.", "Go on without the oldest", "window full")
+        await stage.press("enter")
+        await stage.until_idle()
+        assert stage.app.controller.conversation.summary == ""
