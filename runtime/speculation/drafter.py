@@ -48,7 +48,8 @@ class Guess:
 class Wish:
     """A sequence that wants a guess of up to `most` tokens, none behind one of end_ids.
 
-    wants_more(guess): whether another token is worth what it costs to guess it.
+    wants_more(guess): whether another token is worth what it costs to guess it.  window: how many of the sequence's
+    last tokens are worth reading before it can be guessed at all; None: all of them.
     """
 
     sequence: TokenSequence
@@ -56,6 +57,7 @@ class Wish:
     choose: Choose
     end_ids: frozenset[int]
     wants_more: Callable[[Guess], bool]
+    window: int | None = None
 
 
 class Drafter(Protocol):

@@ -100,6 +100,6 @@ def loaded_draft(file: DraftFile | None, binding: Binding | None) -> LoadedDraft
 
 
 def _own_options(options: DeviceOptions) -> DeviceOptions:
-    """A draft model gives one row of logits a sequence."""
+    """A draft model gives one row of logits a sequence; as its guesses are checked, rounding is fast."""
     limits = replace(options.limits, max_outputs=options.limits.max_sequences)
-    return replace(options, limits=limits)
+    return replace(options, limits=limits, activations="fast")

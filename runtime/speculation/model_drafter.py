@@ -31,13 +31,15 @@ _MOST_TOKENS = 16
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class _Follower:
-    """The small model's copy of a sequence.
+    """The small model's copy of a sequence, of which it may lack the first tokens.
 
-    text: the sequence's tokens and the guesses behind them; grades: of these guesses.  num_agreed: tokens of text known
-    to be the sequence's.  copy: as much of text as the small model has seen or is about to see.
+    num_skipped: those that it lacks.  text: the sequence's other tokens and the guesses behind them; grades: of these
+    guesses.  num_agreed: tokens of text known to be the sequence's.  copy: as much of text as the small model has seen
+    or is about to see.
     """
 
     copy: TokenSequence
+    num_skipped: int
     text: list[int]
     grades: list[int]
     num_agreed: int
@@ -75,13 +77,17 @@ class ModelDrafter:
         follower = self._followers.pop(sequence, None)
         if follower is not None:
             self._agree(follower, sequence.ids, num_sure=len(sequence.ids))
-            del follower.copy.ids[len(sequence.ids) :]
-            self.scheduler.rewind(follower.copy, len(follower.copy.ids))
-            self.scheduler.finish(follower.copy)
+            self._end(follower, len(sequence.ids) - follower.num_skipped)
 
     def close(self) -> None:
         self._followers.clear()
         self._binding.close()
+
+    def _end(self, follower: _Follower, length: int) -> None:
+        """Ends a copy; its first `length` tokens stay known to the prefix cache."""
+        del follower.copy.ids[length:]
+        self.scheduler.rewind(follower.copy, len(follower.copy.ids))
+        self.scheduler.finish(follower.copy)
 
     def _guess(self, wishes: Sequence[Wish], texts: Sequence[list[int]], run: Run) -> list[Guess]:
         """Guesses that follow each text; what was guessed before and still holds comes first."""
@@ -92,7 +98,7 @@ class ModelDrafter:
             guesses.append(guess)
             is_ended = bool(guess.token_ids) and guess.token_ids[-1] in wish.end_ids
             if not is_ended and len(guess.token_ids) < wish.most and wish.wants_more(guess):
-                asking[self._prepare(wish.sequence, ids)] = (wish, guess)
+                asking[self._prepare(wish, ids)] = (wish, guess)
         asked = list(asking.items())
         while asking:
             asking = self._guess_one_more(asking, run)
@@ -112,23 +118,31 @@ class ModelDrafter:
         if follower is None:
             return guess
         self._agree(follower, ids, num_sure=len(wish.sequence.ids))
-        guess.token_ids += follower.text[len(ids) :][: wish.most]
+        if follower.num_skipped and wish.window is None:
+            self._end(self._followers.pop(wish.sequence), 0)  # it is worth reading all: from the beginning
+            return guess
+        guess.token_ids += follower.text[len(ids) - follower.num_skipped :][: wish.most]
         guess.grades += follower.grades[: wish.most]
         guess.num_ready = len(guess.token_ids)
         return guess
 
-    def _prepare(self, sequence: TokenSequence, ids: list[int]) -> TokenSequence:
+    def _prepare(self, wish: Wish, ids: list[int]) -> TokenSequence:
         """The copy with ids and the guesses behind them, at least the last one not computed."""
+        sequence = wish.sequence
         follower = self._followers.get(sequence)
         if follower is None:
+            num_skipped = 0 if wish.window is None else max(0, len(ids) - wish.window)
+            text = ids[num_skipped:]
             copy = TokenSequence(
-                ids=list(ids),
-                num_prompt=sequence.num_prompt,
-                next_output=len(ids) - 1,
+                ids=list(text),
+                num_prompt=max(1, sequence.num_prompt - num_skipped),
+                next_output=len(text) - 1,
                 may_reuse=sequence.may_reuse,
             )
-            follower = _Follower(copy=copy, text=list(ids), grades=[], num_agreed=len(sequence.ids))
-            self._followers[sequence] = follower
+            num_agreed = len(sequence.ids) - num_skipped
+            self._followers[sequence] = _Follower(
+                copy=copy, num_skipped=num_skipped, text=text, grades=[], num_agreed=num_agreed
+            )
             self.scheduler.add(copy)
             return copy
         copy = follower.copy
@@ -142,20 +156,21 @@ class ModelDrafter:
 
         num_sure: as many of ids will not be taken back.
         """
-        text, copy = follower.text, follower.copy
-        most = min(len(text), len(ids))
+        text, copy, skipped = follower.text, follower.copy, follower.num_skipped
+        length = len(ids) - skipped
+        most = min(len(text), length)
         agreed = min(follower.num_agreed, most)
-        while agreed < most and text[agreed] == ids[agreed]:
+        while agreed < most and text[agreed] == ids[skipped + agreed]:
             agreed += 1
-        if agreed < len(ids):
+        if agreed < length:
             del text[agreed:]
-            text.extend(ids[agreed:])
+            text.extend(ids[skipped + agreed :])
             if agreed < len(copy.ids):
                 self.scheduler.rewind(copy, agreed)
                 del copy.ids[agreed:]
-        num_guesses = len(text) - len(ids)
+        num_guesses = len(text) - length
         follower.grades[:] = follower.grades[len(follower.grades) - num_guesses :] if num_guesses else []
-        follower.num_agreed = num_sure
+        follower.num_agreed = num_sure - skipped
 
     def _guess_one_more(
         self, asking: dict[TokenSequence, tuple[Wish, Guess]], run: Run
@@ -194,7 +209,9 @@ class ModelDrafter:
         row = self._row(rows[work.first_row + work.num_outputs - 1])
         try:
             best = select.largest(row, _BEST)
-            token_id = wish.choose(row, work.sequence.ids)
+            skipped = self._followers[wish.sequence].num_skipped
+            history = wish.sequence.ids[:skipped] + work.sequence.ids if skipped else work.sequence.ids
+            token_id = wish.choose(row, history)
         except EngineError:
             return False  # its logits are no numbers, or nothing may follow
         guess.append(token_id, _grade(best, token_id))

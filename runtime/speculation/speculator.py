@@ -160,6 +160,7 @@ class Speculator:
                             choose=contender.guess,
                             end_ids=contender.end_ids,
                             wants_more=has_time,
+                            window=track.window(len(sequence.ids), contender.tokens_wanted),
                         )
                     )
             try:
@@ -274,6 +275,7 @@ class Speculator:
                     choose=contender.guess,
                     end_ids=contender.end_ids,
                     wants_more=limits[-1].wants_more,
+                    window=track.window(len(sequence.ids), contender.tokens_wanted),
                 )
             )
         if not wishes:

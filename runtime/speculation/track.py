@@ -15,6 +15,9 @@ from runtime.speculation.pass_costs import PassCosts
 
 LOSS_TOKENS = 1.5
 CREDIT_TOKENS = 4.0
+# So many of a prompt's last tokens are read by a draft model that has not paid yet, or a share of a longer prompt.
+TRIAL_WINDOW = 128
+TRIAL_SHARE = 16
 FIRST_PAUSE_TOKENS = 256
 FIRST_FREE_PAUSE_TOKENS = 64  # of guesses that take no time: another part of the text may suit them
 LONGEST_PAUSE_TOKENS = 4096
@@ -38,6 +41,7 @@ class Track:
         self._first_pause_tokens = FIRST_PAUSE_TOKENS if costs is not None else FIRST_FREE_PAUSE_TOKENS
         self._pause_tokens = self._first_pause_tokens
         self._has_failed = False
+        self._has_paid = False
         self._begin_trial()
 
     def _begin_trial(self) -> None:
@@ -65,6 +69,16 @@ class Track:
         """Whether too little was judged to compare it with anything."""
         return self._num_rounds < TRIAL_ROUNDS
 
+    def window(self, length: int, tokens_wanted: int) -> int | None:
+        """How many tokens of a text of that length should be read for guesses; None: all.
+
+        Reading takes a draft model a tenth of the time in which it guesses as many.  As long as it never paid, only the
+        end is read; and of a text that is much longer than the answer can be, the end is all that can pay.
+        """
+        end = max(TRIAL_WINDOW, length // TRIAL_SHARE)
+        is_worth_all = self._has_paid and TRIAL_SHARE * tokens_wanted >= length
+        return None if is_worth_all or length <= end else end
+
     @property
     def tokens_per_ms(self) -> float:
         """Tokens that rounds with its drafts gave, over their time; 0 before the first."""
@@ -85,6 +99,7 @@ class Track:
         self._tokens = self._tokens * _FADING + tokens
         self._ms = self._ms * _FADING + round_ms
         self._balance_tokens = min(CREDIT_TOKENS, self._balance_tokens + tokens - round_ms / plain_ms)
+        self._has_paid |= self._num_rounds >= TRIAL_ROUNDS and self._balance_tokens > 0
         if self._balance_tokens == CREDIT_TOKENS:
             self._pause_tokens = self._first_pause_tokens
         if self._balance_tokens < -LOSS_TOKENS:

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def options(folder: Path, draft: str, *, length: int = 5, **fields: object) -> EngineOptions:
     speculation = SpeculationOptions(draft_model=folder / draft, draft_max=length, draft_min=length)
     return replace(
-        EngineOptions(threads=2, batch_size=64, speculation=speculation),
+        EngineOptions(threads=2, batch_size=64, activations="fast", speculation=speculation),  # as a draft model has it
         **fields,  # pyright: ignore[reportArgumentType]
     )
 
@@ -49,6 +49,7 @@ def options(folder: Path, draft: str, *, length: int = 5, **fields: object) -> E
 def engine(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(track, "TRIAL_ROUNDS", 10**9)
     monkeypatch.setattr(track, "LOSS_TOKENS", 1e9)
+    monkeypatch.setattr(track, "TRIAL_WINDOW", 10**9)
     with Engine.load(folder / "model.gguf", options(folder, request.param, max_sequences=2)) as engine:
         yield engine
 

@@ -322,6 +322,7 @@ def test_a_device_with_little_room_checks_a_part_of_a_draft() -> None:
 def test_a_long_prompt_does_not_hold_its_answer_up() -> None:
     prompt = [index % 90 for index in range(400)]
     with Pair(draft_max=4, draft_min=4) as pair:
+        assert report_of(pair.ask([1, 2, 3], max_tokens=60).result).accepted > 0
         result = pair.ask(prompt, max_tokens=40).result
         assert list(result.ids) == plain_ids(prompt, 40)
         report = report_of(result)
