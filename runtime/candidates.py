@@ -112,14 +112,6 @@ def weights(candidates: Candidates, temperature: float) -> np.ndarray:
     return np.exp((candidates.logits - peak) / temperature)
 
 
-def draw(candidates: Candidates, relative: np.ndarray, fraction: float) -> int:
-    """The id at that fraction, in [0, 1), of the sum of the relative weights."""
-    sums = np.cumsum(relative)
-    last = int(np.searchsorted(sums, sums[-1], side="left"))  # what follows weighs nothing
-    index = int(np.searchsorted(sums, fraction * sums[-1], side="right"))
-    return int(candidates.ids[min(index, last)])
-
-
 def first_to_arrive(candidates: Candidates, relative: np.ndarray, arrivals: np.ndarray) -> int:
     """The id that wins a race in which each runs at the speed of its weight: a draw by weight.
 

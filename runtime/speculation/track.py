@@ -3,7 +3,8 @@
 Owns the decision to stop guessing and to try again.  Does not know drafters, sequences or how long a draft should be.
 
 A trial that fails costs little: a drafter that lost the time of LOSS_TOKENS tokens since it began is stopped, and tried
-again after a pause, which is longer each time.  What it gained may be lost again, up to CREDIT_TOKENS.
+again after a pause, which is longer each time.  What it gained may be lost again, up to CREDIT_TOKENS, and more as long
+as its last rounds together were a gain.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class Track:
         self._has_paid |= self._num_rounds >= TRIAL_ROUNDS and self._balance_tokens > 0
         if self._balance_tokens == CREDIT_TOKENS:
             self._pause_tokens = self._first_pause_tokens
-        if self._balance_tokens < -LOSS_TOKENS:
+        # One long draft that was wrong may cost more than that, and the others pay for it.
+        if self._balance_tokens < -LOSS_TOKENS and self.tokens_per_ms * plain_ms < 1:
             self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
 
     def expect(self, *, is_gain: bool, plain_ms: float, tokens_out: int) -> None:

@@ -77,20 +77,19 @@ def test_min_p_keeps_what_is_probable_enough(seed: int, min_p: float) -> None:
     assert np.count_nonzero(relative >= min_p * (1 + 1e-6)) <= len(kept.ids)
 
 
-@given(st.integers(0, 1000), st.floats(0.0, 1.0))
-def test_a_draw_at_a_fraction_is_the_inverse_of_the_sums(seed: int, fraction: float) -> None:
+@given(st.integers(0, 1000))
+def test_the_winner_of_a_race_is_the_first_to_arrive(seed: int) -> None:
     kept = select.largest(make_row(300, seed, None), 20)
     relative = select.weights(kept, 1.0)
-    drawn = select.draw(kept, relative, min(fraction, 1 - 2**-53))
-    place = kept.ids.tolist().index(drawn)
-    sums = np.cumsum(relative) / relative.sum()
-    assert sums[place] >= fraction - 1e-9
-    assert place == 0 or sums[place - 1] <= fraction + 1e-9
+    arrivals = np.random.default_rng(seed).exponential(size=len(relative))
+    winner = select.first_to_arrive(kept, relative, arrivals)
+    place = kept.ids.tolist().index(winner)
+    assert all(arrivals[place] / relative[place] <= arrivals / relative)
 
 
 def test_what_weighs_nothing_is_never_drawn() -> None:
     kept = Candidates(ids=np.array([5, 6, 7]), logits=np.array([0.0, -math.inf, -math.inf]), is_sorted=True)
-    assert select.draw(kept, select.weights(kept, 1.0), 1 - 2**-53) == 5
+    assert select.first_to_arrive(kept, select.weights(kept, 1.0), np.array([1e9, 1e-9, 0.5])) == 5
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-2, 100.0])
@@ -135,4 +134,4 @@ def test_masked_tokens_are_no_trouble() -> None:
     assert select.nucleus(row, 0.999).ids.tolist() == [9, 3]
     assert select.largest(row, 2).ids.tolist() == [9, 3]
     whole = select.all_of(row)
-    assert select.draw(whole, select.weights(whole, 0.8), 1 - 2**-53) == 9
+    assert select.first_to_arrive(whole, select.weights(whole, 0.8), np.where(row == 2, 1.0, 0.9)) == 9

@@ -282,3 +282,15 @@ def test_luck_at_first_does_not_make_everything_later_look_too_slow() -> None:
         report = report_of(elapsed_ms(pair, 400)[0])
     assert report.state == "on"
     assert report.plain_tokens < 40
+
+
+def test_one_long_draft_that_was_wrong_stops_nothing_that_pays() -> None:
+    track = Track("guesses", (0.5,), None)
+    for _ in range(10):
+        track.judge(tokens=7, round_ms=40.0, plain_ms=10.0, tokens_out=0)
+    for _ in range(2):
+        track.judge(tokens=1, round_ms=64.0, plain_ms=10.0, tokens_out=0)
+        assert track.is_on(0)
+    for _ in range(3):
+        track.judge(tokens=1, round_ms=64.0, plain_ms=10.0, tokens_out=0)
+    assert track.is_paused and "came, without 100.0" in (track.reason or "")
