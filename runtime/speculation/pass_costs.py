@@ -18,8 +18,9 @@ _LEAST_SHARE = 0.01
 _LEAST_MS = 1e-6
 # Older measurements than so many passes don't count, if there are others.
 _FRESH_PASSES = 200
-# A CPU computes four tokens together, then eight: EPYC (Zen 4), two threads.  (Tokens up to this, cost.)
-_CURVE = ((1, 1.0), (4, 1.15), (8, 1.8), (12, 2.6), (16, 3.3))
+# A CPU computes four tokens together, then eight: EPYC (Zen 4), two threads, on a busy machine, so that drafts stay
+# short until longer ones are known to be cheap.  (Tokens up to this, cost.)
+_CURVE = ((1, 1.0), (4, 1.5), (8, 2.6), (12, 3.9), (16, 5.1))
 
 
 class Pace:
