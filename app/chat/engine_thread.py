@@ -40,7 +40,7 @@ from app.chat.events import (
     WindowFull,
 )
 
-SUMMARY_TOKENS = 256
+_SUMMARY_TOKENS = 256
 _SUMMARISE = (
     "Summarise our conversation so far in at most 120 words, for yourself to go on from. Keep names, numbers, "
     "decisions and open questions. Write nothing else."
@@ -210,7 +210,7 @@ class EngineThread:
         end = next(place for place, turn in enumerate(conversation.turns) if turn.id == request.start_turn_id)
         part = replace(conversation, turns=conversation.turns[:end])
         turns = [*prompt_turns(part, facts.vocabulary), PromptTurn(role=Role.USER, text=_SUMMARISE)]
-        most_tokens = min(SUMMARY_TOKENS, facts.context_size // _LEAST_ROOM_SHARE)
+        most_tokens = summary_tokens(facts.context_size)
         if engine.prompt_size(turns) + most_tokens > facts.context_size:
             raise EngineFault("What would be left out is too long to be summarised in one go.")
         stream = engine.reply(turns)
@@ -330,6 +330,11 @@ def _size(engine: ChatEngine, request: ReplyRequest, turns: Sequence[PromptTurn]
     if request.begun or not request.begun_text:
         return engine.prompt_size(turns) + len(request.begun)
     return engine.prompt_size([*turns, PromptTurn(role=Role.ASSISTANT, text=request.begun_text)])
+
+
+def summary_tokens(context_size: int) -> int:
+    """The tokens that a summary may have at most."""
+    return min(_SUMMARY_TOKENS, context_size // _LEAST_ROOM_SHARE)
 
 
 def _least_room(context_size: int) -> int:

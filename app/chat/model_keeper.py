@@ -44,7 +44,7 @@ class ModelKeeper:
         self.facts, self.is_loading, self.error = None, True, ""
         self._load = self._engine.load(loader)
         self._view.begin_load(name)
-        self._status.tell(activity=self.activity, model="", context_size=None, tokens_per_s=None, ttft_s=None)
+        self._status.tell(activity=self.activity, model="", context_size=None, tokens_per_s=None, reused_tokens=None)
 
     def take(self, event: events.LoadEvent) -> bool:
         """Takes in what became of a load; False where it was given up since."""

@@ -88,7 +88,7 @@ class WindowKeeper:
             return
         self._view.show_note(
             f"{full.smaller.num_dropped} turns ({full.smaller.freed_tokens:,} tokens) are now a summary of "
-            f"{summary.num_tokens:,} tokens."
+            f"{summary.num_tokens:,} tokens: {summary.text}"
         )
         self._begin_at(full.smaller.start_turn_id, summary.text)
 

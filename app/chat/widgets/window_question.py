@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.chat.engine_thread import SUMMARY_TOKENS
+from app.chat.engine_thread import summary_tokens
 from app.chat.events import WindowFull
 from app.chat.messages import PromptTyped, WindowAnswered, WindowChoice
 
@@ -87,9 +87,8 @@ class WindowQuestion(Vertical):
         if smaller is not None:
             drop = f"Go on without the oldest {smaller.num_dropped} turns (frees {smaller.freed_tokens:,} tokens)"
             rows.append(Option(Content(drop), id=WindowChoice.DROP))
-            summarise = (
-                f"Put them into a summary first: {smaller.freed_tokens:,} tokens become {SUMMARY_TOKENS} at most"
-            )
+            most = summary_tokens(self._window.context_size)
+            summarise = f"Put them into a summary first: {smaller.freed_tokens:,} tokens become {most} at most"
             rows.append(Option(Content(summarise), id=WindowChoice.SUMMARISE))
         rows.append(Option(Content(self._enlarging), id=WindowChoice.ENLARGE, disabled=not self._can_enlarge))
         rows.append(Option(Content("Stop here (Esc)"), id=WindowChoice.LEAVE))

@@ -165,9 +165,11 @@ async def test_the_oldest_turns_become_a_summary(tmp_path: Path) -> None:
         await fill(stage, 5)
         engine.scripts = [says("They asked five times.")]
         await stage.send("question 5 " + "q " * 8)
-        await stage.until_shown("Put them into a summary first: 39 tokens become 256 at most")
+        await stage.until_shown("Put them into a summary first: 39 tokens become 10 at most")
         await stage.press("down", "enter")
-        await stage.until_shown("6 turns (39 tokens) are now a summary of 4 tokens.", "the model sees what follows")
+        await stage.until_shown(
+            "6 turns (39 tokens) are now a summary of 4 tokens: They asked five times.", "the model sees what follows"
+        )
         await stage.until_idle()
         asked = engine.asked[-2]
         assert asked[0].text == "Be kind." and asked[1].text.startswith("question 0")
