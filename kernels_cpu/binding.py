@@ -17,6 +17,7 @@ import numpy as np
 from kernels_cpu import kv_layout, table
 from kernels_cpu.activations import Precision
 from kernels_cpu.arena import Arena, view
+from kernels_cpu.batch_arrays import batch_arrays
 from kernels_cpu.isa import Isa, choose
 from kernels_cpu.kernel_cache import KernelCache
 from kernels_cpu.plan import (
@@ -27,7 +28,6 @@ from kernels_cpu.plan import (
     CpuBill,
     CpuLimits,
     Plan,
-    batch_arrays,
     make_bill,
     make_plan,
     partial_bytes,
@@ -185,6 +185,7 @@ class CpuModel:
         self._logits = view(places.floats[logits.buffer.name], (logits.rows, logits.row_bytes // 4), np.float32)
         heads = max(op.num_heads // op.cache.num_kv_heads for op in self.program.operations if isinstance(op, Attend))
         self._tile_tokens = max(1, MAX_TILE_ROWS // heads)
+        self._experts_used = plan.experts_used
         self._kv_heads = max(layer.num_kv_heads for layer in self.program.layers)
 
     def run(
@@ -212,6 +213,7 @@ class CpuModel:
             "spans": spans,
             "attend_pieces": num_tiles * max(spans, 1),
             "combine_tokens": count if spans else 0,
+            "num_pairs": count * self._experts_used,
         }
         for idx, name in enumerate(HEADER):
             self._header[idx] = words[name]

@@ -16,7 +16,17 @@ from kernels_cpu.isa import choose
 from kernels_cpu.kv_layout import PAGE_SIZE, CacheTypes
 from kernels_cpu.packed_formats import FLOAT_FORMATS, packed_bytes
 from kernels_cpu.plan import TensorLike
-from models.program import Attend, Embed, GatedProject, Normalize, Operation, Program, Project, SelectOutputs
+from models.program import (
+    Attend,
+    Embed,
+    GatedProject,
+    MixExperts,
+    Normalize,
+    Operation,
+    Program,
+    Project,
+    SelectOutputs,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +45,14 @@ class RowCost:
     weight_bytes: int = 0
     byte_multiply_adds: int = 0
     float_multiply_adds: int = 0
+
+    def part(self, share: float) -> RowCost:
+        """A share of it."""
+        return RowCost(
+            weight_bytes=round(self.weight_bytes * share),
+            byte_multiply_adds=round(self.byte_multiply_adds * share),
+            float_multiply_adds=round(self.float_multiply_adds * share),
+        )
 
     def plus(self, other: RowCost) -> RowCost:
         """Both together."""
@@ -93,8 +111,25 @@ def _weight_costs(
         case GatedProject(gate=gate, up=up, sensitive=sensitive):
             terms = terms_for(precision, is_coarse=not sensitive)
             return [_product(tensors[name], lanes, terms) for name in (gate, up)]
+        case MixExperts():
+            return _expert_costs(operation, tensors, lanes, precision)
         case _:
             return []
+
+
+def _expert_costs(
+    operation: MixExperts, tensors: Mapping[str, TensorLike], lanes: int, precision: Precision
+) -> list[RowCost]:
+    """The router, and the experts that one token uses."""
+    share = operation.num_used / operation.num_experts
+    coarse, fine = terms_for(precision, is_coarse=True), terms_for(precision)
+    products = [(operation.gate, coarse), (operation.up, coarse), (operation.down, fine)]
+    costs = [_product(tensors[name], lanes, terms) for name, terms in products]
+    biases = (operation.gate_bias, operation.up_bias, operation.down_bias)
+    costs += [_vector(tensors[name]) for name in biases if name is not None]
+    router = [_product(tensors[operation.router.weight], lanes, fine)]
+    router += [] if operation.router.bias is None else [_vector(tensors[operation.router.bias])]
+    return [*router, *(cost.part(share) for cost in costs)]
 
 
 def _vector(tensor: TensorLike) -> RowCost:
@@ -103,7 +138,7 @@ def _vector(tensor: TensorLike) -> RowCost:
 
 
 def _product(tensor: TensorLike, lanes: int, terms: int) -> RowCost:
-    format_name, (num_rows, num_columns) = tensor.format.name, tensor.shape
+    format_name, num_rows, num_columns = tensor.format.name, prod(tensor.shape[:-1]), tensor.shape[-1]
     multiply_adds, is_float = num_rows * num_columns, tensor.format.name in FLOAT_FORMATS
     return RowCost(
         weight_bytes=packed_bytes(format_name, num_rows, num_columns, lanes),

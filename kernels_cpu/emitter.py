@@ -83,6 +83,18 @@ class Emitter:
     def mask(self, v: ir.Value, bits: int) -> ir.Value:
         return self.b.and_(v, self.const(self.i8, bits))
 
+    def look_up(self, v: ir.Value, values: Sequence[int]) -> ir.Value:
+        """Each byte of v, 0 to 15, as the one of 16 `values` (0 to 255) that it numbers."""
+        if self.isa.shuffle is not None:
+            table = ir.Constant(self.i8, [*values] * (self.i8.count // 16))
+            return self.call(self.isa.shuffle, self.i8, table, v)
+        choices = [self.const(self.i8, value) for value in values]
+        for bit in (1, 2, 4, 8):
+            is_set = self.b.icmp_unsigned("!=", self.mask(v, bit), self.const(self.i8, 0))
+            pairs = zip(choices[::2], choices[1::2], strict=True)
+            choices = [self.b.select(is_set, odd, even) for even, odd in pairs]
+        return choices[0]
+
     def bytes_as_i32(self, address: ir.Value, offset: int = 0, signed: bool = False) -> ir.Value:
         narrow = self.load(ir.VectorType(I8, self.lanes), address, offset)
         return (self.b.sext if signed else self.b.zext)(narrow, self.i32)
@@ -94,6 +106,14 @@ class Emitter:
 
     def to_float(self, v: ir.Value) -> ir.Value:
         return self.b.sitofp(v, ir.VectorType(F32, v.type.count))
+
+    def power_of_two(self, exponent: ir.Value) -> ir.Value:
+        """2 ** (exponent - 128) for int32 lanes of 0 to 255, among them the two that are subnormal."""
+        b = self.b
+        normal = b.shl(b.sub(exponent, self.const(self.i32, 1)), self.const(self.i32, 23))
+        subnormal = b.shl(self.const(self.i32, 0x00200000), exponent)
+        is_small = b.icmp_unsigned("<", exponent, self.const(self.i32, 2))
+        return b.bitcast(b.select(is_small, subnormal, normal), self.f32)
 
     def load_half(self, address: ir.Value, offset: int = 0, lanes: int | None = None) -> ir.Value:
         """float16 in memory, float32 in lanes; exact."""

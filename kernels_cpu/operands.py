@@ -91,6 +91,17 @@ PRODUCT_FLOATS = Layout(
 CAP = Layout(("x", "x_stride", "width", "cap"))
 GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
 
+# route: 32-bit words [token][num_used experts, then weights, then pairs]; starts: int32 [experts + 1], the first pair
+# of each; pair_tokens: int32 [pair]; num_pairs: address of the word that holds their number
+CHOOSE = Layout(("scores", "scores_stride", "num_experts", "num_used", "route", "route_stride"))
+GROUP = Layout(("route", "route_stride", "num_experts", "num_used", "count", "starts", "pair_tokens"))
+GATHER = Layout(("source", "count", "target", "num_pairs", "num_blocks", "pair_tokens"))
+EXPERT_PRODUCT = Layout(
+    ("weights", "num_blocks", "group_bytes", "num_groups", "groups_per_chunk", "starts", "records", "num_pairs", "out",
+     "out_stride", "bias", "bias_stride")
+)  # fmt: skip
+MIX = Layout(("route", "route_stride", "num_used", "y", "y_stride", "out", "out_stride", "width"))
+
 # data: what is read, chunk_bytes of it by each chunk; out: 64 bytes a chunk, for a result that nobody uses
 PROBE_READ = Layout(("data", "chunk_bytes", "out"))
 PROBE_COMPUTE = Layout(("rounds", "out"))

@@ -7,9 +7,9 @@ sequence of packed blocks of `columns` columns; a packed block is a header follo
 in order.  Sizes below are bytes a row, so a packed block takes L times as much.
 
 Header, in this order, each item [index][lane]:
-    scales          one byte for every scale group (byte scales only)
+    scales          one byte for every scale group (byte scales and exponents only)
     minima          one byte for every scale group (byte minima only)
-    half scales     float16: one a block of 32, or one for the packed block when scales are bytes
+    half scales     float16: one a block of 32, or one for the packed block when scales are bytes; none with exponents
     half minima     the same
     padding         to a whole number of 4 bytes
 
@@ -20,14 +20,17 @@ Unit: 8 steps of 4 columns, `parts` blocks of 32 columns side by side in the bit
                     formats of 2 low bits order them (s * parts + p).
     low bits        8 vectors, one a step: part p of byte j in bits [p * low_bits, (p + 1) * low_bits)
 
-A weight is (q - zero_point) * scale + minimum with q = low | high << low_bits.  Scale of a byte-scaled group:
-half scale * byte; minimum: -(half minimum * byte).
+A weight is (q - zero_point) * scale + minimum with q = low | high << low_bits, or, where there are code values,
+q = code_values[low].  Scale of a byte-scaled group: half scale * byte; minimum: -(half minimum * byte); an exponent e
+is a scale of 2 ** (e - 128).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from models.formats import E2M1_VALUES, IQ4_VALUES
 
 BLOCK = 32  # columns that share one activation scale; also the columns of one part of a unit
 STEPS = 8  # of 4 columns in a unit
@@ -47,6 +50,8 @@ class PackedFormat:
     signed_scales: bool = False
     has_minima: bool = False
     nibble_scales: bool = False  # one byte holds a 4-bit scale (low) and a 4-bit minimum (high)
+    exponent_scales: bool = False  # one byte a block of 32
+    code_values: tuple[int, ...] | None = None  # unsigned: what the 16 codes of 4 bits stand for, plus the zero point
 
     @property
     def parts(self) -> int:
@@ -71,11 +76,13 @@ class PackedFormat:
     def halves_at(self) -> int:
         """Where the half scales begin."""
         if not self.byte_scales:
-            return 0
+            return self.num_groups if self.exponent_scales else 0
         return self.num_groups * (2 if self.has_minima and not self.nibble_scales else 1)
 
     @property
     def num_halves(self) -> int:
+        if self.exponent_scales:
+            return 0
         return 1 if self.byte_scales else self.columns // BLOCK
 
     @property
@@ -112,7 +119,8 @@ class PackedFormat:
 
     @property
     def bits(self) -> int:
-        return self.low_bits + self.high_bits
+        """Of the unsigned numbers that are multiplied."""
+        return self.low_bits + self.high_bits if self.code_values is None else max(self.code_values).bit_length()
 
     def group_bytes(self, num_columns: int, lanes: int) -> int:
         """Bytes of one group of `lanes` rows."""
@@ -123,6 +131,10 @@ class PackedFormat:
         return -(-num_rows // lanes) * self.group_bytes(num_columns, lanes)
 
 
+def _raised(values: tuple[int, ...], zero_point: int) -> tuple[int, ...]:
+    return tuple(value + zero_point for value in values)
+
+
 PACKED_FORMATS: Mapping[str, PackedFormat] = {
     form.name: form
     for form in (
@@ -131,6 +143,24 @@ PACKED_FORMATS: Mapping[str, PackedFormat] = {
         PackedFormat(name="Q5_0", columns=64, low_bits=4, high_bits=1, zero_point=16),
         PackedFormat(name="Q5_1", columns=64, low_bits=4, high_bits=1, has_minima=True),
         PackedFormat(name="Q8_0", columns=64, low_bits=8, zero_point=128),
+        PackedFormat(name="IQ4_NL", columns=64, low_bits=4, zero_point=128, code_values=_raised(IQ4_VALUES, 128)),
+        PackedFormat(
+            name="IQ4_XS",
+            columns=256,
+            low_bits=4,
+            zero_point=128,
+            byte_scales=True,
+            signed_scales=True,
+            code_values=_raised(IQ4_VALUES, 128),
+        ),
+        PackedFormat(
+            name="MXFP4",
+            columns=64,
+            low_bits=4,
+            zero_point=16,
+            exponent_scales=True,
+            code_values=_raised(E2M1_VALUES, 16),
+        ),
         PackedFormat(
             name="Q2_K", columns=256, low_bits=2, group=16, byte_scales=True, has_minima=True, nibble_scales=True
         ),

@@ -92,6 +92,9 @@ class BlockPacker:
 
     def _scales(self, lane: ir.Value) -> None:
         form, source = self.form, self.source
+        for idx, block in enumerate(self.blocks if form.exponent_scales else []):
+            exponent = self.e.load(I8, block, source.field("scale").offset_bytes)
+            self.e.store(exponent, self.e.add(self.out, lane), idx * LANES)
         for group in range(form.num_groups if form.byte_scales else 0):
             scale, minimum = self._sub_scale(group)
             self.e.store(scale, self.e.add(self.out, lane), group * LANES)
@@ -99,7 +102,7 @@ class BlockPacker:
                 self.e.store(minimum, self.e.add(self.out, lane), (form.minima_at + group) * LANES)
         halves: tuple[tuple[FieldName, int], ...] = (("scale", form.halves_at), ("minimum", form.half_minima_at))
         for name, at in halves:
-            if not source.has_field(name):
+            if not source.has_field(name) or form.exponent_scales:
                 continue
             for idx, block in enumerate(self.blocks):
                 half = self.e.load(I16, block, source.field(name).offset_bytes)
@@ -123,6 +126,9 @@ class BlockPacker:
                 )
             case "six_bit":
                 value = join(part(group % 8, group // 8 * 4, 15), part(8 + group % 4, group // 4 * 2, 3))
+                return b.sub(value, I8(32)), None
+            case "four_and_two_bits":
+                value = join(part(2 + group // 2, group % 2 * 4, 15), part(group // 4, group % 4 * 2, 3))
                 return b.sub(value, I8(32)), None
         raise AssertionError(f"{self.source.name}: sub-scales {self.source.sub_scale_encoding} cannot be packed")
 

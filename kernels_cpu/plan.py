@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from kernels_cpu import kv_layout
 from kernels_cpu.activations import RECORDS, Precision, terms_for
 from kernels_cpu.arena import aligned
+from kernels_cpu.batch_arrays import batch_arrays
+from kernels_cpu.expert_buffers import expert_buffers
 from kernels_cpu.isa import Isa
 from kernels_cpu.kv_layout import SCALE_BLOCK, CacheTypes
 from kernels_cpu.packed_formats import BLOCK, FLOAT_FORMATS, PACKED_FORMATS, packed_bytes, padded_columns
@@ -24,6 +25,7 @@ from models.program import (
     Embed,
     Gate,
     GatedProject,
+    MixExperts,
     Normalize,
     Part,
     Program,
@@ -38,6 +40,7 @@ MAX_SPLIT_CELLS = 512  # (token, span) pairs of partial attention results that a
 MAX_SPLIT_TOKENS = 8
 MAX_HEAD_DIM = 512
 MAX_TILE_ROWS = 64
+MOST_LANES = 16  # of any instruction set
 OPERAND_BYTES = 256  # reserved for each step
 
 
@@ -159,6 +162,7 @@ class Plan:
     vectors: dict[str, int] = field(default_factory=dict)  # float32 weights: values
     areas: dict[str, Area] = field(default_factory=dict)
     num_steps: int = 0
+    experts_used: int = 0  # by every token, in each layer with experts
 
     def matrix_of(self, name: str) -> Matrix:
         return self.matrices[(name,)]
@@ -186,6 +190,8 @@ def make_plan(
                 for names in gated_names(tensors, gate, up):
                     matrix = _add_matrix(plan, tensors, names, isa)
                     _want_records(wanted, matrix, x, terms_for(precision, is_coarse=not operation.sensitive))
+            case MixExperts():
+                _add_experts(plan, tensors, operation, limits, isa, precision, wanted)
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
                 _check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
                 _check_group(operation.num_heads // cache.num_kv_heads, operation.layer_idx)
@@ -213,12 +219,53 @@ def up_buffer(operation: GatedProject) -> Buffer:
     return Buffer(name=f"{operation.out.name}.up", width=operation.out.width)
 
 
+def _add_experts(
+    plan: Plan,
+    tensors: Mapping[str, TensorLike],
+    operation: MixExperts,
+    limits: CpuLimits,
+    isa: Isa,
+    precision: Precision,
+    wanted: dict[str, set[int]],
+) -> None:
+    """Matrices of all experts one after another, as one of so many rows."""
+    _want_records(
+        wanted, _add_matrix(plan, tensors, (operation.router.weight,), isa), operation.x, terms_for(precision)
+    )
+    for name in (operation.router.bias, operation.gate_bias, operation.up_bias, operation.down_bias):
+        if name is not None:
+            _add_vector(plan, tensors, name)
+    buffers, coarse = expert_buffers(operation, limits.max_batch_tokens), terms_for(precision, is_coarse=True)
+    wanted.setdefault(operation.x.name, set()).add(coarse)
+    terms = {buffers.x: frozenset({coarse}), buffers.gate: frozenset({terms_for(precision)})}
+    for name in (operation.gate, operation.up, operation.down):
+        matrix = _add_matrix(plan, tensors, (name,), isa)
+        rows = tensors[name].shape[1]
+        if matrix.is_float or rows % MOST_LANES:
+            raise UnsupportedError(
+                f"weight {name} holds experts of {rows} rows as {matrix.format_name}; "
+                f"the CPU kernels take quantised ones of a multiple of {MOST_LANES} rows"
+            )
+    pairs = limits.max_batch_tokens * operation.num_used
+    for buffer in buffers.of_pairs:
+        # A tile of four may begin at the last pair: three more records are read, and what comes of them is left.
+        plan.areas[buffer.name] = Area(
+            buffer=buffer, rows=pairs + 4, is_output=False, terms=terms.get(buffer, frozenset())
+        )
+    for buffer, rows in ((buffers.route, limits.max_batch_tokens), (buffers.groups, 1)):
+        plan.areas[buffer.name] = Area(buffer=buffer, rows=rows, is_output=False, terms=frozenset())
+    assert plan.experts_used in (0, operation.num_used), "layers use different numbers of experts"
+    plan.experts_used = operation.num_used
+
+
 def _steps_of(operation: object) -> int:
     match operation:
         case Project(parts=parts):
             return 2 * len(parts)
         case GatedProject():
             return 4
+        case MixExperts():
+            return 11
         case Attend():
             return 3
         case Embed() | Gate():
@@ -256,7 +303,7 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str,
             raise UnsupportedError(
                 f"weight {names[0]} has format {format_name}, which the CPU kernels cannot multiply with"
             )
-        rows, columns = tensor.shape
+        rows, columns = prod(tensor.shape[:-1]), tensor.shape[-1]
         plan.matrices[names] = Matrix(
             names=names, format_name=format_name, num_rows=rows, num_columns=columns, lanes=isa.lanes
         )
@@ -325,41 +372,6 @@ def rope_tables(program: Program) -> dict[Rope, int]:
     """The distinct rotations of a program and the floats of one position of each."""
     ropes = (operation.rope for operation in program.operations if isinstance(operation, RotateAndStore))
     return {rope: rope.dimensions for rope in ropes if rope is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchArrays:
-    """int32 values in the arrays that describe a batch."""
-
-    tokens: int
-    outputs: int
-    tiles: int
-    table_entries: int
-    table_row: int
-
-    @property
-    def sizes_bytes(self) -> dict[str, int]:
-        return {
-            "header": 64,
-            "token_ids": 4 * self.tokens,
-            "positions": 4 * self.tokens,
-            "slots": 4 * self.tokens,
-            "outputs": 4 * self.outputs,
-            "tiles": 12 * self.tiles,
-            "page_tables": 4 * self.table_entries,
-        }
-
-
-def batch_arrays(limits: CpuLimits) -> BatchArrays:
-    """How large a batch's arrays are."""
-    row = -(-limits.context_size // kv_layout.PAGE_SIZE)
-    return BatchArrays(
-        tokens=limits.max_batch_tokens,
-        outputs=limits.max_outputs,
-        tiles=limits.max_batch_tokens,
-        table_entries=row * limits.max_sequences,
-        table_row=row,
-    )
 
 
 def partial_bytes(program: Program) -> int:

@@ -20,7 +20,7 @@ from kernels_cpu.packed_formats import PACKED_FORMATS
 from kernels_cpu.tile import Tile
 from kernels_cpu.vectors import TARGET, load_float, stack_bytes, word
 
-STORE, ADD, SILU_GATE, GELU_GATE = range(4)
+STORE, ADD, SILU_GATE, GELU_GATE, SWIGLU_GATE = range(5)
 SMALL_TILE = 4
 LANES, WIDE_TILE = TARGET.lanes, TARGET.wide_tile
 TILE_BYTES = 4 * LANES * WIDE_TILE
@@ -42,11 +42,25 @@ def make_tile(format_name: str, terms: int, tokens: int):
     return tile
 
 
+def clamp_and_shift(e: Emitter, up: ir.Value) -> ir.Value:
+    """1 + x between -7 and 7."""
+    b, least, most = e.b, e.const(up.type, -7.0), e.const(up.type, 7.0)
+    up = b.select(b.fcmp_ordered(">", up, most), most, b.select(b.fcmp_ordered("<", up, least), least, up))
+    return b.fadd(up, e.const(up.type, 1.0))
+
+
 def activate(e: Emitter, mode: int, gate: ir.Value) -> ir.Value:
-    """silu(x) = x / (1 + e^-x); gelu_tanh(x) = x / (1 + e^(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    """silu(x) = x / (1 + e^-x); gelu_tanh(x) = x / (1 + e^(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+
+    The gate of clamped_swiglu: x / (1 + e^(-1.702 x)) of x up to 7.
+    """
     b, one = e.b, e.const(e.f32, 1.0)
     if mode == SILU_GATE:
         exponent = b.fneg(gate)
+    elif mode == SWIGLU_GATE:
+        most = e.const(e.f32, 7.0)
+        gate = b.select(b.fcmp_ordered(">", gate, most), most, gate)
+        exponent = b.fmul(gate, e.const(e.f32, -1.702))
     else:
         cube = b.fmul(b.fmul(gate, gate), gate)
         exponent = b.fmul(e.fma(cube, e.const(e.f32, 0.044715), gate), e.const(e.f32, -1.5957691216057308))

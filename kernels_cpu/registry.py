@@ -45,6 +45,24 @@ def _embed(format_name: str) -> Kernel:
     return make_embed_floats(format_name) if format_name in FLOAT_FORMATS else make_embed(format_name)
 
 
+def _expert_product(format_name: str, terms: str) -> Kernel:
+    from kernels_cpu.experts import make_expert_product
+
+    return make_expert_product(format_name, int(terms))
+
+
+def _experts(kind: str, *terms: str) -> Kernel:
+    from kernels_cpu import experts
+
+    makers = {
+        "choose": experts.make_choose,
+        "group": experts.make_group,
+        "gather": experts.make_gather,
+        "mix": experts.make_mix,
+    }
+    return makers[kind](*map(int, terms))
+
+
 def _row(kind: str) -> Kernel:
     from kernels_cpu import rows
 
@@ -91,6 +109,8 @@ def _probe(kind: str) -> Kernel:
 FAMILIES: dict[str, Callable[..., Kernel]] = {
     "product": _product,
     "product_floats": _product_floats,
+    "expert_product": _expert_product,
+    "experts": _experts,
     "pack": _pack,
     "embed": _embed,
     "row": _row,

@@ -13,7 +13,7 @@ from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
 from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SELECT
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
-from kernels_cpu.product import GELU_GATE, SILU_GATE, activate
+from kernels_cpu.product import GELU_GATE, SILU_GATE, SWIGLU_GATE, activate, clamp_and_shift
 from kernels_cpu.tile import emit_unpacked_block
 from kernels_cpu.vectors import (
     TARGET,
@@ -262,15 +262,16 @@ def make_cap():
 
 @intrinsic
 def gate_vector(typing_context, gate, up, mode):
-    """Writes activation(gate) * up over gate, 16 lanes at two addresses."""
+    """Writes activation(gate, up) over gate, 16 lanes at two addresses."""
 
     def emit(context, builder, signature, args):
         gate, up, mode = args
         e = Emitter(builder, TARGET, WIDTH)
-        for activation in (SILU_GATE, GELU_GATE):
+        for activation in (SILU_GATE, GELU_GATE, SWIGLU_GATE):
             with builder.if_then(builder.icmp_signed("==", mode, mode.type(activation))):
-                value = activate(e, activation, e.load(e.f32, gate))
-                e.store(builder.fmul(value, e.load(e.f32, up)), gate)
+                value, factor = activate(e, activation, e.load(e.f32, gate)), e.load(e.f32, up)
+                factor = clamp_and_shift(e, factor) if activation == SWIGLU_GATE else factor
+                e.store(builder.fmul(value, factor), gate)
         return context.get_dummy_value()
 
     return types.void(*[types.intp] * 3), emit

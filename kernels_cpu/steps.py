@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kernels_cpu import operands
 from kernels_cpu.activations import Precision, terms_for
+from kernels_cpu.expert_steps import ExpertSteps
 from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.operands import Layout, float_word
 from kernels_cpu.plan import Area, Matrix, Plan, up_buffer
@@ -20,6 +21,7 @@ from models.program import (
     Embed,
     Gate,
     GatedProject,
+    MixExperts,
     Normalize,
     Operation,
     Program,
@@ -31,7 +33,7 @@ from models.program import (
     buffers_of,
 )  # fmt: skip
 
-MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}  # product.SILU_GATE, product.GELU_GATE
+MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4}  # product.SILU_GATE and so on
 STORE, ADD = 0, 1
 # Packed weights of a chunk.  Long runs keep the memory's own prefetching going: two threads decoded Qwen2.5 1.5B in
 # 38 ms a token with chunks of 48 KB and in 22 with up to 1 MB (2026-11-29).  Each thread gets a few chunks of a matrix.
@@ -75,7 +77,7 @@ class Places:
         return f"{self.cache_types.k.name}-{self.cache_types.v.name}"
 
 
-HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "combine_tokens")
+HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "combine_tokens", "num_pairs")
 
 
 class StepMaker:
@@ -95,7 +97,7 @@ class StepMaker:
         match operation:
             case Embed():
                 yield self._embed(operation)
-                yield from self._quantize(operation.out)
+                yield from self.quantize(operation.out)
             case Normalize():
                 yield self._normalize(operation)
             case Project():
@@ -104,6 +106,9 @@ class StepMaker:
                 yield from self._gated(operation)
             case Gate():
                 yield from self._gate(operation.gate, operation.up, operation.activation)
+            case MixExperts():
+                yield from ExpertSteps(self, operation).all()
+                yield from self.quantize(operation.out)
             case RotateAndStore():
                 yield self._rotate(operation)
             case Attend():
@@ -114,7 +119,7 @@ class StepMaker:
                 yield self._cap(operation)
 
     # --- pieces ---------------------------------------------------------------------------------------
-    def _word(self, name: str) -> int:
+    def word(self, name: str) -> int:
         """Address of a word of the batch's header."""
         return self.places.batch["header"] + 8 * HEADER.index(name)
 
@@ -124,13 +129,13 @@ class StepMaker:
     def _count(self, buffer: Buffer) -> str:
         return "num_outputs" if self._area(buffer).is_output else "num_tokens"
 
-    def _vector(self, name: str | None) -> int:
+    def vector(self, name: str | None) -> int:
         return 0 if name is None else self.places.vectors[name]
 
-    def _record(self, buffer: Buffer, terms: int) -> int:
+    def record(self, buffer: Buffer, terms: int) -> int:
         return self.places.records.get((buffer.name, terms), 0)
 
-    def _floats(self, name: str, buffer: Buffer) -> dict[str, int]:
+    def floats(self, name: str, buffer: Buffer) -> dict[str, int]:
         return {name: self.places.floats[buffer.name], f"{name}_stride": self._area(buffer).row_bytes}
 
     # --- operations ---------------------------------------------------------------------------------------
@@ -142,7 +147,7 @@ class StepMaker:
             "group_bytes": matrix.group_bytes,
             "token_ids": self.places.batch["token_ids"],
             "scale": float_word(operation.scale),
-            **self._floats("out", operation.out),
+            **self.floats("out", operation.out),
         }
         return Step(
             kernel=f"embed-{matrix.format_name}",
@@ -156,39 +161,42 @@ class StepMaker:
     def _normalize(self, operation: Normalize) -> Step:
         area, count = self._area(operation.out), self._count(operation.out)
         values = {
-            **self._floats("x", operation.x),
-            **self._floats("out", operation.out),
-            "weight": self._vector(operation.weight),
+            **self.floats("x", operation.x),
+            **self.floats("out", operation.out),
+            "weight": self.vector(operation.weight),
             "width": operation.x.width,
             "epsilon": float_word(operation.epsilon),
             "add": int(operation.add),
-            "single": self._record(operation.out, 1),
-            "double": self._record(operation.out, 2),
+            "single": self.record(operation.out, 1),
+            "double": self.record(operation.out, 2),
             "num_blocks": area.num_blocks if area.terms else 0,
-            "count": self._word(count),
+            "count": self.word(count),
         }
         return Step(kernel="row-normalize", layout=operands.NORMALIZE, values=values, fixed=1, count=count, per_chunk=1)
 
-    def _quantize(self, buffer: Buffer) -> Iterator[Step]:
+    def quantize(self, buffer: Buffer) -> Iterator[Step]:
         """Records of a buffer that was written as floats, where some product wants them."""
-        area, count = self._area(buffer), self._count(buffer)
-        if not area.terms:
-            return
+        if self._area(buffer).terms:
+            yield self.round(buffer, self._count(buffer))
+
+    def round(self, buffer: Buffer, count: str, rows_each: int = 1, rows: str | None = None) -> Step:
+        """The step that writes a buffer's records.  rows: the word that holds the number of rows, if it isn't count."""
+        area = self._area(buffer)
         values = {
-            **self._floats("x", buffer),
+            **self.floats("x", buffer),
             "width": buffer.width,
             "num_blocks": area.num_blocks,
             "blocks_per_chunk": QUANTIZE_BLOCKS,
-            "single": self._record(buffer, 1),
-            "double": self._record(buffer, 2),
-            "count": self._word(count),
+            "single": self.record(buffer, 1),
+            "double": self.record(buffer, 2),
+            "count": self.word(rows or count),
         }
-        pieces = -(-area.num_blocks // QUANTIZE_BLOCKS)
-        yield Step(
+        pieces = -(-area.num_blocks // QUANTIZE_BLOCKS) * rows_each
+        return Step(
             kernel="row-quantize", layout=operands.QUANTIZE, values=values, fixed=pieces, count=count, per_chunk=1
         )
 
-    def _product(
+    def product(
         self,
         matrix: Matrix,
         x: Buffer,
@@ -208,21 +216,21 @@ class StepMaker:
         values = {
             "weights": self.places.matrices[matrix.names],
             "group_bytes": matrix.group_bytes,
-            **self._floats("out", out),
+            **self.floats("out", out),
             "num_groups": matrix.num_groups,
             "groups_per_chunk": per_chunk,
             "bias": bias,
             "scale": float_word(1.0 if scale is None else scale),
             "mode": mode,
-            "count": self._word(count),
+            "count": self.word(count),
         }
         if matrix.is_float:
             token_bytes, layout, kernel = 4 * x.width, operands.PRODUCT_FLOATS, f"product_floats-{matrix.format_name}"
-            values |= {"num_columns": matrix.num_columns, **self._floats("x", x)}
+            values |= {"num_columns": matrix.num_columns, **self.floats("x", x)}
         else:
             token_bytes, layout = (32 * terms + 16) * self._area(x).num_blocks, operands.PRODUCT
             kernel = f"product-{matrix.format_name}-{terms}"
-            values |= {"num_blocks": matrix.blocks_per_row, "records": self._record(x, terms)}
+            values |= {"num_blocks": matrix.blocks_per_row, "records": self.record(x, terms)}
         tokens = max(32, TOKEN_BLOCK_BYTES // token_bytes // 8 * 8)
         values["tokens_per_chunk"] = tokens
         return Step(
@@ -235,32 +243,35 @@ class StepMaker:
             matrix = self.plan.matrix_of(part.weight)
             is_last = idx == len(operation.parts) - 1
             mode = ADD if operation.add else STORE
-            bias = self._vector(part.bias)
-            yield self._product(matrix, operation.x, part.out, bias, mode, terms, is_last, operation.scale)
+            bias = self.vector(part.bias)
+            yield self.product(matrix, operation.x, part.out, bias, mode, terms, is_last, operation.scale)
         for part in operation.parts:
             if not _is_changed_next(part.out, following):
-                yield from self._quantize(part.out)
+                yield from self.quantize(part.out)
 
     def _gated(self, operation: GatedProject) -> Iterator[Step]:
         terms = terms_for(self.precision, is_coarse=not operation.sensitive)
         mode = MODES[operation.activation]
         if (operation.gate, operation.up) in self.plan.matrices:
             matrix = self.plan.matrices[operation.gate, operation.up]
-            yield self._product(matrix, operation.x, operation.out, 0, mode, terms, True)
-            yield from self._quantize(operation.out)
+            yield self.product(matrix, operation.x, operation.out, 0, mode, terms, True)
+            yield from self.quantize(operation.out)
         else:
             up = up_buffer(operation)
-            yield self._product(self.plan.matrix_of(operation.gate), operation.x, operation.out, 0, STORE, terms, False)
-            yield self._product(self.plan.matrix_of(operation.up), operation.x, up, 0, STORE, terms, True)
+            yield self.product(self.plan.matrix_of(operation.gate), operation.x, operation.out, 0, STORE, terms, False)
+            yield self.product(self.plan.matrix_of(operation.up), operation.x, up, 0, STORE, terms, True)
             yield from self._gate(operation.out, up, operation.activation)
 
     def _gate(self, gate: Buffer, up: Buffer, activation: Activation) -> Iterator[Step]:
+        yield self.gate(gate, up, activation, self._count(gate))
+        yield from self.quantize(gate)
+
+    def gate(self, gate: Buffer, up: Buffer, activation: Activation, count: str, rows_each: int = 1) -> Step:
+        """What becomes of gate and up, where they stand apart; rows_each: rows for each one that is counted."""
         values = {
-            **self._floats("gate", gate), **self._floats("up", up), "width": gate.width, "mode": MODES[activation],
+            **self.floats("gate", gate), **self.floats("up", up), "width": gate.width, "mode": MODES[activation],
         }  # fmt: skip
-        count = self._count(gate)
-        yield Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=1, count=count, per_chunk=1)
-        yield from self._quantize(gate)
+        return Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=rows_each, count=count, per_chunk=1)
 
     def _cache(self, layer_idx: int) -> dict[str, int]:
         layer = self.program.layers[layer_idx]
@@ -278,13 +289,13 @@ class StepMaker:
     def _rotate(self, operation: RotateAndStore) -> Step:
         cache, rope, temperature = operation.cache, operation.rope, operation.temperature
         values = {
-            **self._floats("q", operation.q),
-            **self._floats("k", operation.k),
-            **self._floats("v", operation.v),
+            **self.floats("q", operation.q),
+            **self.floats("k", operation.k),
+            **self.floats("v", operation.v),
             **self._cache(operation.layer_idx),
             "heads_per_kv": operation.num_heads // cache.num_kv_heads,
-            "q_norm": self._vector(operation.q_norm),
-            "k_norm": self._vector(operation.k_norm),
+            "q_norm": self.vector(operation.q_norm),
+            "k_norm": self.vector(operation.k_norm),
             "epsilon": float_word(operation.epsilon),
             "angles": 0 if rope is None else self.places.ropes[rope],
             "dimensions": 0 if rope is None else rope.dimensions,
@@ -305,17 +316,17 @@ class StepMaker:
     def _attend(self, operation: Attend) -> Iterator[Step]:
         cache = operation.cache
         values = {
-            **self._floats("q", operation.q),
-            **self._floats("out", operation.out),
+            **self.floats("q", operation.q),
+            **self.floats("out", operation.out),
             **self._cache(operation.layer_idx),
             "heads_per_kv": operation.num_heads // cache.num_kv_heads,
             "scale": float_word(operation.scale),
             "window": cache.window or 0,
             "tiles": self.places.batch["tiles"],
-            "spans": self._word("spans"),
+            "spans": self.word("spans"),
             "partial": self.places.partial,
             "soft_cap": float_word(operation.soft_cap or 0.0),
-            "sinks": self._vector(operation.sinks),
+            "sinks": self.vector(operation.sinks),
         }
         for kernel, count in (
             (f"attend-{self.places.cache_names}", "attend_pieces"),
@@ -324,17 +335,17 @@ class StepMaker:
             yield Step(
                 kernel=kernel, layout=operands.ATTEND, values=values, fixed=cache.num_kv_heads, count=count, per_chunk=1
             )
-        yield from self._quantize(operation.out)
+        yield from self.quantize(operation.out)
 
     def _cap(self, operation: SoftCap) -> Step:
         x = operation.x
-        values = {**self._floats("x", x), "width": x.width, "cap": float_word(operation.cap)}
+        values = {**self.floats("x", x), "width": x.width, "cap": float_word(operation.cap)}
         return Step(kernel="row-cap", layout=operands.CAP, values=values, fixed=1, count=self._count(x), per_chunk=1)
 
     def _select(self, operation: SelectOutputs) -> Step:
         values = {
-            **self._floats("x", operation.x),
-            **self._floats("out", operation.out),
+            **self.floats("x", operation.x),
+            **self.floats("out", operation.out),
             "outputs": self.places.batch["outputs"],
             "width": operation.x.width,
         }

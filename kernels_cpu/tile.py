@@ -35,6 +35,8 @@ def unpack_steps(e: Emitter, form: PackedFormat, unit: ir.Value, first: int, las
             value = raw if form.low_bits == 8 else e.shift_bytes(raw, -part * form.low_bits)
             if form.low_bits < 8:
                 value = e.mask(value, (1 << form.low_bits) - 1)
+            if form.code_values is not None:
+                value = e.look_up(value, form.code_values)
             if form.high_bits:
                 position = form.high_position(part, within)
                 lifted = e.shift_bytes(high, form.low_bits - position)
@@ -57,6 +59,8 @@ class Scales:
     def scale(self, group: ir.Value) -> ir.Value:
         """float32 lanes of scale group `group` (counted in the packed block)."""
         e, form = self.e, self.form
+        if form.exponent_scales:
+            return e.power_of_two(e.bytes_as_i32(e.add(self.block, e.b.mul(group, I64(e.lanes)))))
         if not form.byte_scales:
             return e.load_half(e.add(self.block, e.b.mul(group, I64(2 * e.lanes))), form.halves_at * e.lanes)
         at = e.add(self.block, e.b.mul(group, I64(e.lanes)))

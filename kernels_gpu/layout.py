@@ -112,9 +112,16 @@ def _plane_format(block_format: BlockFormat) -> PlaneFormat:
 
 
 PLANE_FORMATS: Mapping[str, PlaneFormat] = MappingProxyType(
-    {name: _plane_format(block_format) for name, block_format in FORMATS.items() if not block_format.is_plain}
+    {
+        name: _plane_format(block_format)
+        for name, block_format in FORMATS.items()
+        if not block_format.is_plain and block_format.code_values is None
+    }
 )
-"""The quantised formats, by name."""
+"""The quantised formats whose codes are numbers, by name."""
+
+SUPPORTED_FORMATS = (*(name for name, block_format in FORMATS.items() if block_format.is_plain), *PLANE_FORMATS)
+"""All formats that the kernels multiply with."""
 
 
 def is_plain(format_name: str) -> bool:

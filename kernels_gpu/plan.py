@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from kernels_gpu.layout import UNIT, MatrixLayout, aligned, is_plain, matrix_layout
+from kernels_gpu.layout import SUPPORTED_FORMATS, UNIT, MatrixLayout, aligned, is_plain, matrix_layout
 from kernels_gpu.precision import Precision, record_bytes, terms_for
-from models.formats import FORMATS
 from models.program import (
     Attend,
     Buffer,
@@ -289,7 +288,7 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str, plain_
     if name not in plan.matrices:
         format_name = tensors[name].format.name
         rows, columns = tensors[name].shape
-        if format_name not in FORMATS:
+        if format_name not in SUPPORTED_FORMATS:
             raise UnsupportedError(
                 f"weight {name} has format {format_name}, which the GPU kernels cannot multiply with"
             )

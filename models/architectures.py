@@ -39,7 +39,8 @@ class Architecture:
     global_every: layers n - 1, 2n - 1, ... see the whole context, the others a window; None: all layers are alike.
     has_windows: where layers are alike, whether they have the window that the file gives.
     no_rope_every: layers n - 1, 2n - 1, ... don't rotate; None: all rotate.
-    attention_soft_cap, logit_soft_cap: caps of scores and of logits.
+    attention_soft_cap, logit_soft_cap: caps of scores and of logits.  has_sinks: every head has a score of its own.
+    truncates_yarn: the pairs between which YaRN's ramp lies are rounded outwards to whole numbers.
     mathematics: metadata keys of what a family may ask for; files of the others that hold one are refused.
     has_sensitive_gate: rounding the input of gate and up to one byte costs this family most (Gemma's norms let single
         channels stand out: perplexity moves by 1.7 % over 1,900 tokens, by 0.3 % with two terms there).
@@ -63,6 +64,8 @@ class Architecture:
     no_rope_every: int | None = None
     attention_soft_cap: float | None = None
     logit_soft_cap: float | None = None
+    has_sinks: bool = False
+    truncates_yarn: bool = True
     mathematics: frozenset[str] = frozenset()
     scales_of_sizes: tuple[ScaleOfSize, ...] = ()
 
@@ -71,6 +74,7 @@ LLAMA = Architecture(
     name="llama",
     rope_pairing="neighbours",
     activation="silu",
+    mathematics=frozenset({"expert_count"}),
 )
 
 QWEN2 = Architecture(
@@ -85,6 +89,27 @@ QWEN3 = Architecture(
     rope_pairing="halves",
     activation="silu",
     qk_norm="heads",
+)
+
+QWEN3MOE = Architecture(
+    name="qwen3moe",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+    mathematics=frozenset({"expert_count"}),
+)
+
+GPT_OSS = Architecture(
+    name="gpt-oss",
+    rope_pairing="halves",
+    activation="clamped_swiglu",
+    requires_qkv_bias=True,
+    feed_forward_norm="post_attention_norm",
+    rope_base=150_000.0,
+    global_every=2,
+    has_sinks=True,
+    truncates_yarn=False,
+    mathematics=frozenset({"expert_count"}),
 )
 
 MISTRAL3 = Architecture(
@@ -158,7 +183,20 @@ GEMMA3 = Architecture(
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         architecture.name: architecture
-        for architecture in (LLAMA, MISTRAL3, QWEN2, QWEN3, PHI3, SMOLLM3, GRANITE, OLMO2, GEMMA2, GEMMA3)
+        for architecture in (
+            LLAMA,
+            MISTRAL3,
+            QWEN2,
+            QWEN3,
+            QWEN3MOE,
+            PHI3,
+            SMOLLM3,
+            GRANITE,
+            OLMO2,
+            GEMMA2,
+            GEMMA3,
+            GPT_OSS,
+        )
     }
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from models.adapters import B_SUFFIX
 from models.architectures import Architecture, find_architecture
 from models.errors import TensorError
+from models.gguf_file import is_expanded
 from models.hyperparameters import Hyperparameters, architecture_name, read_hyperparameters
 from models.low_rank import add_low_ranks
 from models.lowering import lower
@@ -76,11 +77,15 @@ def load_description(file: ModelFile, *, context_size: int | None = None) -> Mod
         architecture=architecture,
         hyperparameters=hyperparameters,
         program=add_low_ranks(program, ranks),
-        num_parameters=sum(prod(tensor.shape) for tensor in file.tensors.values()),
-        size_bytes=sum(tensor.size_bytes for tensor in file.tensors.values()),
+        num_parameters=sum(prod(tensor.shape) for tensor in file.stored.values()),
+        size_bytes=sum(tensor.size_bytes for tensor in file.stored.values()),
         formats=_formats(file),
         context_length=hyperparameters.context_length,
-        notes=(*_notes(file.metadata, hyperparameters), *(note for overlay in file.overlays for note in overlay.notes)),
+        notes=(
+            *_notes(file.metadata, hyperparameters),
+            *_format_notes(file),
+            *(note for overlay in file.overlays for note in overlay.notes),
+        ),
     )
 
 
@@ -103,8 +108,8 @@ def _formats(file: ModelFile) -> tuple[FormatUse, ...]:
             num_parameters=sum(prod(tensor.shape) for tensor in tensors),
             size_bytes=sum(tensor.size_bytes for tensor in tensors),
         )
-        for name in {tensor.format.name for tensor in file.tensors.values()}
-        if (tensors := [tensor for tensor in file.tensors.values() if tensor.format.name == name])
+        for name in {tensor.format.name for tensor in file.stored.values()}
+        if (tensors := [tensor for tensor in file.stored.values() if tensor.format.name == name])
     ]
     return tuple(sorted(uses, key=lambda use: (-use.size_bytes, use.name)))
 
@@ -120,3 +125,17 @@ def _notes(metadata: Mapping[str, object], hyperparameters: Hyperparameters) -> 
             f" ({scaling.kind} RoPE scaling, factor {scaling.factor:g})."
         )
     return notes
+
+
+def _format_notes(file: ModelFile) -> list[str]:
+    """What it costs that some formats are not computed with as they are."""
+    expanded = {name: tensor for name, tensor in file.stored.items() if is_expanded(tensor)}
+    if not expanded:
+        return []
+    names = ", ".join(sorted({tensor.format.name for tensor in expanded.values()}))
+    before = sum(tensor.size_bytes for tensor in expanded.values()) / 1e9
+    after = sum(file.tensors[name].size_bytes for name in expanded) / 1e9
+    return [
+        f"There are no kernels for {names}: those weights become F16 when the model is loaded, which takes long and"
+        f" {after:.2g} GB of memory instead of {before:.2g}; a file in Q4_K_M or IQ4_XS is faster and may need less."
+    ]

@@ -15,7 +15,8 @@ The unsigned code of an element is low bits + (high bits << low field's bits).  
     scale * sub_scale * (code - zero_point) + minimum                   minimum_sign +1
     scale * sub_scale * (code - zero_point) - minimum * sub_minimum     minimum_sign -1
 
-where sub-scales hold for `group_elements` elements each and are 1 where the format has none.
+where sub-scales hold for `group_elements` elements each and are 1 where the format has none.  Where a format has
+`code_values`, code c stands for code_values[c].  Where its scale is an "exponent", a byte e stands for 2 ** (e - 128).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from models.errors import TensorError
 
 FieldName = Literal["values", "scale", "minimum", "sub_scales", "low_bits", "high_bits"]
 
-SubScaleEncoding = Literal["nibble_pairs", "six_bit_pairs", "six_bit", "int8"]
+SubScaleEncoding = Literal["nibble_pairs", "six_bit_pairs", "six_bit", "four_and_two_bits", "int8"]
 """How sub-scales are stored.
 
 nibble_pairs (Q2_K): byte g = sub_scale | sub_minimum << 4.
@@ -37,6 +38,8 @@ six_bit_pairs (Q4_K, Q5_K), 12 bytes for 8 groups: for g < 4 the sub-scale is b[
     b[g + 4] & 63; for g >= 4 they are (b[g + 4] & 15) | b[g - 4] >> 6 << 4 and b[g + 4] >> 4 | b[g] >> 6 << 4.
 six_bit (Q3_K), 12 bytes for 16 groups: nibble g // 8 (0 = low) of b[g % 8], above it the two bits
     b[8 + g % 4] >> 2 * (g // 4) & 3, less 32.
+four_and_two_bits (IQ4_XS), 6 bytes for 8 groups: nibble g % 2 (0 = low) of b[2 + g // 2], above it the two bits
+    b[g // 4] >> 2 * (g % 4) & 3, less 32.
 int8 (Q6_K): one signed byte a group.
 """
 
@@ -66,6 +69,8 @@ class BlockFormat:
     zero_point: int = 0
     minimum_sign: Literal[-1, 0, 1] = 0
     sub_scale_encoding: SubScaleEncoding | None = None
+    scale_encoding: Literal["half", "exponent"] = "half"
+    code_values: tuple[int, ...] | None = None
 
     def field(self, name: FieldName) -> Field:
         """The field of that name.  KeyError where the format has none."""
@@ -112,6 +117,11 @@ def _bits(name: FieldName, offset_bytes: int, size_bytes: int, bits: int, run_by
         name=name, offset_bytes=offset_bytes, size_bytes=size_bytes, bits=bits, run_bytes=run_bytes, meaning=meaning
     )
 
+
+IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""What the codes of IQ4_NL and IQ4_XS stand for: values that follow the normal distribution (ggml's kvalues_iq4nl)."""
+E2M1_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Twice what the codes of MXFP4 stand for: a sign, two bits of exponent, one of mantissa (OCP Microscaling Formats)."""
 
 _SCALE = "what a code is multiplied by"
 _SUPER_SCALE = "what the sub-scales are multiplied by"
@@ -254,6 +264,42 @@ _TABLE = (
             _half("scale", 208, _SUPER_SCALE),
         ),
     ),
+    BlockFormat(
+        name="IQ4_NL",
+        ggml_id=20,
+        block_elements=32,
+        block_bytes=18,
+        group_elements=32,
+        code_values=IQ4_VALUES,
+        fields=(_half("scale", 0, _SCALE), _bits("low_bits", 2, 16, 4, 16, "codes 0 to 15")),
+    ),
+    BlockFormat(
+        name="IQ4_XS",
+        ggml_id=23,
+        block_elements=256,
+        block_bytes=136,
+        group_elements=32,
+        sub_scale_encoding="four_and_two_bits",
+        code_values=IQ4_VALUES,
+        fields=(
+            _half("scale", 0, _SUPER_SCALE),
+            _bits("sub_scales", 2, 6, 6, 6, "sub-scales of 8 groups, -32 to 31"),
+            _bits("low_bits", 8, 128, 4, 16, "codes 0 to 15"),
+        ),
+    ),
+    BlockFormat(
+        name="MXFP4",
+        ggml_id=39,
+        block_elements=32,
+        block_bytes=17,
+        group_elements=32,
+        scale_encoding="exponent",
+        code_values=E2M1_VALUES,
+        fields=(
+            _bits("scale", 0, 1, 8, 1, "exponent of two, less 128: what a code's value is multiplied by"),
+            _bits("low_bits", 1, 16, 4, 16, "codes 0 to 15"),
+        ),
+    ),
     _plain("BF16", 30, 2, "the upper half of a single-precision float"),
 )
 
@@ -270,10 +316,8 @@ _OTHER_NAMES: Mapping[int, str] = MappingProxyType(
         17: "IQ2_XS",
         18: "IQ3_XXS",
         19: "IQ1_S",
-        20: "IQ4_NL",
         21: "IQ3_S",
         22: "IQ2_S",
-        23: "IQ4_XS",
         24: "I8",
         25: "I16",
         26: "I32",
@@ -282,7 +326,6 @@ _OTHER_NAMES: Mapping[int, str] = MappingProxyType(
         29: "IQ1_M",
         34: "TQ1_0",
         35: "TQ2_0",
-        39: "MXFP4",
         40: "NVFP4",
         41: "Q1_0",
     }

@@ -5,6 +5,7 @@ Owns the map from tensor names to bytes.  Does not know architectures, vocabular
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 
 from models.errors import FileError, TensorError, quoted
+from models.expanded_formats import EXPANDED_FORMATS, expand
 from models.file_reader import FileReader
 from models.formats import FORMATS
 from models.fused_tensors import split_fused
@@ -62,6 +64,18 @@ def open_model_file(path: Path | str) -> ModelFile:
         return file
 
 
+def is_expanded(tensor: TensorInfo) -> bool:
+    """Whether a stored tensor's format is one that nothing computes with."""
+    return tensor.format.ggml_id in EXPANDED_FORMATS
+
+
+def _as_read(tensor: TensorInfo) -> TensorInfo:
+    if not is_expanded(tensor):
+        return tensor
+    half = FORMATS["F16"]
+    return dataclasses.replace(tensor, format=half, size_bytes=tensor.num_rows * half.row_bytes(tensor.num_columns))
+
+
 class _Part:
     """One open file and its header."""
 
@@ -90,7 +104,8 @@ class ModelFile:
     """An open model.  Use it as a context manager, or close it.
 
     path: what was opened.  metadata: of the (first) file; read what you need before closing.  tensors: by name, in file
-    order, fused ones as their parts; own_tensors: without the overlays'.
+    order, fused ones as their parts, as they are read: in float16 where no kernel multiplies with their format.
+    own_tensors: without the overlays'; stored: these as they lie in the file.
     """
 
     def __init__(self, path: Path, parts: Sequence[_Part]) -> None:
@@ -113,7 +128,10 @@ class ModelFile:
                     )
                 tensors[tensor.name] = tensor
                 self._owners[tensor.name] = part.file
-        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)
+        self.stored: Mapping[str, TensorInfo] = MappingProxyType(tensors)
+        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
+            {name: _as_read(tensor) for name, tensor in tensors.items()}
+        )
         self.own_tensors = self.tensors
         if len(parts) > 1:
             check_total(self.metadata, sum(len(part.header.tensors) for part in parts), self._label)
@@ -173,9 +191,10 @@ class ModelFile:
         if name in self._laid_over:
             return self._laid_over[name]
         tensor, owner = self._find(name)
-        data = owner.bytes_at(tensor.offset_bytes, tensor.size_bytes)
+        stored = owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
+        data = expand(stored, tensor.format) if is_expanded(tensor) else stored
         data.flags.writeable = False
-        return data.reshape(tensor.num_rows, tensor.row_bytes)
+        return data
 
     def read_rows(self, name: str, first: int, rows: np.ndarray) -> None:
         """Fills rows (uint8 [n, row_bytes], contiguous) with the tensor's from row `first` on.  Errors as in raw."""
@@ -183,8 +202,13 @@ class ModelFile:
             rows[:] = self._laid_over[name][first : first + len(rows)]
             return
         tensor, owner = self._find(name)
-        assert rows.shape[1] == tensor.row_bytes and 0 <= first <= tensor.num_rows - len(rows)
-        owner.read_into(rows.reshape(-1), tensor.offset_bytes + first * tensor.row_bytes)
+        assert rows.shape[1] == self.tensors[name].row_bytes and 0 <= first <= tensor.num_rows - len(rows)
+        offset = tensor.offset_bytes + first * tensor.row_bytes
+        if not is_expanded(tensor):
+            owner.read_into(rows.reshape(-1), offset)
+            return
+        stored = owner.bytes_at(offset, len(rows) * tensor.row_bytes).reshape(len(rows), tensor.row_bytes)
+        rows[:] = expand(stored, tensor.format)
 
     def floats(self, name: str) -> np.ndarray:
         """A copy of an F32, F16 or BF16 tensor as float32, in its shape.  TensorError for other formats."""
@@ -220,7 +244,7 @@ class ModelFile:
         self.close()
 
     def _find(self, name: str) -> tuple[TensorInfo, FileReader]:
-        tensor = self.tensors.get(name)
+        tensor = self.stored.get(name)
         if tensor is None:
             raise TensorError(f"{self._label} has no tensor {quoted(name)}: the file is not complete, choose another.")
         return tensor, self._owners[name]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from models.errors import FileError, TensorError, quoted
+from models.expanded_formats import EXPANDED_FORMATS
 from models.file_guesses import FETCH_AGAIN, guess_from_content, guess_from_name
 from models.file_reader import FileReader
 from models.formats import BlockFormat, format_of
@@ -181,7 +182,7 @@ def _place(file: FileReader, entry: _Entry, data_offset_bytes: int, alignment: i
     if min(shape) < 1:
         raise TensorError(f"{place} has the shape {_shown(shape)}, expected no 0 in it: the file is damaged.")
     try:
-        block_format = format_of(entry.ggml_id)
+        block_format = EXPANDED_FORMATS.get(entry.ggml_id) or format_of(entry.ggml_id)
         row_bytes = block_format.row_bytes(shape[-1])
     except TensorError as error:
         raise TensorError(f"{place} cannot be used. {error}") from error

@@ -33,6 +33,7 @@ _SPECIAL_KEYS: Mapping[str, str] = {
 }
 # Larger counts than any model has: beyond them a number is damage.
 _MOST_LAYERS = 4096
+_MOST_EXPERTS = 4096
 _MOST_VALUES = 1 << 24
 _MOST_POSITIONS = 1 << 31
 
@@ -67,6 +68,7 @@ class Hyperparameters:
     window_pattern: a period (each such layer is global) or for every layer whether it has the window.
     attention_soft_cap, logit_soft_cap: caps.  embedding_scale, residual_scale: factors of the embedding's rows and of
     every branch; logit_scale: what logits are divided by.  attention_temperature: see program.Temperature.
+    num_experts, num_used_experts, expert_width: of a mixture of experts (0: none) and of each one's gate and up.
     """
 
     architecture: str
@@ -91,6 +93,9 @@ class Hyperparameters:
     residual_scale: float | None = None
     logit_scale: float | None = None
     attention_temperature: float | None = None
+    num_experts: int = 0
+    num_used_experts: int = 0
+    expert_width: int = 0
 
 
 class _Keys:
@@ -174,12 +179,14 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
             f"The file's metadata lacks {architecture}.attention.layer_norm_rms_epsilon,"
             " a small number that a model can't run without."
         )
+    feed_forward_width = keys.integer("feed_forward_length")
+    num_experts, num_used_experts = _experts(keys)
     return Hyperparameters(
         architecture=architecture,
         context_length=context_length,
         num_layers=num_layers,
         width=width,
-        feed_forward_width=keys.integer("feed_forward_length"),
+        feed_forward_width=feed_forward_width,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
@@ -197,6 +204,9 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         residual_scale=keys.optional_number("residual_scale"),
         logit_scale=keys.optional_number("logit_scale"),
         attention_temperature=keys.optional_number("attention.temperature_scale"),
+        num_experts=num_experts,
+        num_used_experts=num_used_experts,
+        expert_width=keys.optional_integer("expert_feed_forward_length", at_least=0) or feed_forward_width,
     )
 
 
@@ -219,6 +229,14 @@ def _refuse_unknown_mathematics(keys: _Keys, known: frozenset[str]) -> None:
             )
     if keys.find("attention.causal")[1] is False:
         raise ArchitectureError(f"{keys.architecture}.attention.causal is false: the model doesn't write text.")
+
+
+def _experts(keys: _Keys) -> tuple[int, int]:
+    """How many experts there are and how many a token uses; 0, 0 where there are none."""
+    num_experts = keys.optional_integer("expert_count", at_least=0, at_most=_MOST_EXPERTS) or 0
+    if num_experts == 0:
+        return 0, 0
+    return num_experts, keys.integer("expert_used_count", at_most=num_experts)
 
 
 def _head_dim(keys: _Keys, width: int, num_heads: int) -> int:

@@ -19,6 +19,7 @@ from models.program import (
     Embed,
     GatedProject,
     KvLayer,
+    MixExperts,
     Normalize,
     Operation,
     Part,
@@ -102,6 +103,7 @@ class _Lowering:
         self.v = Buffer(name="v", width=kv_width)
         self.attended = Buffer(name="a", width=q_width)
         self.gated = Buffer(name="g", width=hyperparameters.feed_forward_width)
+        self.scores = Buffer(name="r", width=hyperparameters.num_experts)
         self.selected = Buffer(name="y", width=width)
         self.selected_normed = Buffer(name="z", width=width)
         self.logits = Buffer(name="logits", width=self.vocab_size)
@@ -161,6 +163,7 @@ class _Lowering:
             cache=cache,
             scale=self._attention_scale(),
             soft_cap=numbers.attention_soft_cap or self.architecture.attention_soft_cap,
+            sinks=f"{block}.attn_sinks.weight" if self.architecture.has_sinks else None,
             layer_idx=layer_idx,
         )
         yield from self._join(f"{block}.attn_output", self.attended, f"{block}.post_attention_norm", layer_idx)
@@ -168,6 +171,9 @@ class _Lowering:
     def _feed_forward(self, layer_idx: int) -> Iterator[Operation]:
         block = f"blk.{layer_idx}"
         yield from self._pre_norm(f"{block}.{self.architecture.feed_forward_norm}", layer_idx)
+        if self.numbers.num_experts:
+            yield self._experts(block, layer_idx)
+            return
         yield GatedProject(
             x=self.normed,
             gate=f"{block}.ffn_gate.weight",
@@ -178,6 +184,29 @@ class _Lowering:
             layer_idx=layer_idx,
         )
         yield from self._join(f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx)
+
+    def _experts(self, block: str, layer_idx: int) -> MixExperts:
+        numbers = self.numbers
+
+        def bias(name: str) -> str | None:
+            return name if name in self.tensors else None
+
+        return MixExperts(
+            x=self.normed,
+            router=self._part(f"{block}.ffn_gate_inp", self.scores),
+            gate=f"{block}.ffn_gate_exps.weight",
+            up=f"{block}.ffn_up_exps.weight",
+            down=f"{block}.ffn_down_exps.weight",
+            gate_bias=bias(f"{block}.ffn_gate_exps.bias"),
+            up_bias=bias(f"{block}.ffn_up_exps.bias"),
+            down_bias=bias(f"{block}.ffn_down_exps.bias"),
+            out=self.hidden,
+            num_experts=numbers.num_experts,
+            num_used=numbers.num_used_experts,
+            width=numbers.expert_width,
+            activation=self.architecture.activation,
+            layer_idx=layer_idx,
+        )
 
     def _pre_norm(self, name: str, layer_idx: int) -> Iterator[Operation]:
         if self.architecture.has_pre_norms:
@@ -240,6 +269,7 @@ class _Lowering:
             scaling=numbers.rope_scaling,
             factors=self.factors,
             context_size=self.context_size,
+            truncates_yarn=architecture.truncates_yarn,
         )
 
     def _attention_scale(self) -> float:
@@ -272,6 +302,8 @@ def _expected_shapes(operation: Operation, vocab_size: int) -> Iterator[tuple[st
         case GatedProject():
             yield operation.gate, (operation.out.width, operation.x.width)
             yield operation.up, (operation.out.width, operation.x.width)
+        case MixExperts():
+            yield from _expert_shapes(operation)
         case RotateAndStore():
             for name in weights_of(operation):
                 yield name, (operation.cache.head_dim,)
@@ -279,6 +311,21 @@ def _expected_shapes(operation: Operation, vocab_size: int) -> Iterator[tuple[st
             yield sinks, (operation.num_heads,)
         case _:
             pass
+
+
+def _expert_shapes(operation: MixExperts) -> Iterator[tuple[str, tuple[int, ...]]]:
+    experts, x = operation.num_experts, operation.x.width
+    yield operation.router.weight, (experts, x)
+    if operation.router.bias is not None:
+        yield operation.router.bias, (experts,)
+    for weight, bias, rows, columns in (
+        (operation.gate, operation.gate_bias, operation.width, x),
+        (operation.up, operation.up_bias, operation.width, x),
+        (operation.down, operation.down_bias, operation.out.width, operation.width),
+    ):
+        yield weight, (experts, rows, columns)
+        if bias is not None:
+            yield bias, (experts, rows)
 
 
 def _check_shapes(operation: Operation, tensors: Shapes, hyperparameters: Hyperparameters) -> None:

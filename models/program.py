@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
+"""What becomes of gate g and up u: silu(g) * u; gelu(g) * u in the tanh form; min(g, 7) * sigmoid(1.702 * min(g, 7)) *
+(1 + u between -7 and 7) (OpenAI's open models)."""
 Pairing = Literal["halves", "neighbours"]
 
 
@@ -131,6 +133,31 @@ class Gate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MixExperts:
+    """Adds to out what the num_used experts of the largest scores make of x, for every token its own.
+
+    Scores are x @ router.T + router's bias (of equal ones the first wins); the chosen ones' softmax weighs what the
+    experts give: down(activation(gate x, up x)).  gate, up, down: matrices [experts, rows, columns]; their biases
+    [experts, rows], where there are any.  width: rows of gate and up.
+    """
+
+    x: Buffer
+    router: Part
+    gate: str
+    up: str
+    down: str
+    gate_bias: str | None = None
+    up_bias: str | None = None
+    down_bias: str | None = None
+    out: Buffer
+    num_experts: int
+    num_used: int
+    width: int
+    activation: Activation
+    layer_idx: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RotateAndStore:
     """Normalises (where weights are given) and rotates each head of q in place and of k; stores k and v in the cache.
 
@@ -188,7 +215,9 @@ class SoftCap:
     layer_idx: int | None = None
 
 
-Operation = Embed | Normalize | Project | GatedProject | Gate | RotateAndStore | Attend | SelectOutputs | SoftCap
+Operation = (
+    Embed | Normalize | Project | GatedProject | Gate | MixExperts | RotateAndStore | Attend | SelectOutputs | SoftCap
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +256,8 @@ def buffers_of(operation: Operation) -> Iterator[Buffer]:
     for value in vars(operation).values():
         if isinstance(value, Buffer):
             yield value
+        elif isinstance(value, Part):
+            yield value.out
         elif isinstance(value, tuple):
             yield from (part.out for part in value if isinstance(part, Part))
 
@@ -243,6 +274,9 @@ def weights_of(operation: Operation) -> Iterator[str]:
                     yield part.bias
         case GatedProject(gate=gate, up=up):
             yield from (gate, up)
+        case MixExperts(router=router):
+            names = (router.weight, router.bias, operation.gate, operation.gate_bias, operation.up, operation.up_bias)
+            yield from (name for name in (*names, operation.down, operation.down_bias) if name is not None)
         case RotateAndStore(q_norm=q_norm, k_norm=k_norm):
             yield from (name for name in (q_norm, k_norm) if name is not None)
         case Attend(sinks=str(sinks)):
@@ -265,6 +299,8 @@ def refinements_of(operation: Operation) -> Iterator[str]:
                 yield "attention sinks"
         case SoftCap():
             yield "soft caps on logits"
+        case MixExperts():
+            yield "a mixture of experts"
         case _:
             pass
 

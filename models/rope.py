@@ -8,7 +8,7 @@ Pair i of d dimensions turns by position * base ** (-2 i / d) (Su et al., RoForm
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models.errors import ArchitectureError
@@ -51,6 +51,7 @@ def make_rope(
     scaling: RopeScaling = UNSCALED,
     factors: RopeFactors | None = None,
     context_size: int = 1,
+    truncates_yarn: bool = True,
 ) -> Rope:
     """The table of one kind of layer.  A table of factors in the file replaces the formula of llama3 and longrope."""
     plain = [base ** (-2.0 * i / dimensions) for i in range(dimensions // 2)]
@@ -64,7 +65,8 @@ def make_rope(
         case "linear":
             frequencies = [frequency / scaling.factor for frequency in plain]
         case "yarn":
-            frequencies = _yarn(plain, dimensions=dimensions, base=base, scaling=scaling)
+            rounds = (math.floor, math.ceil) if truncates_yarn else (float, float)
+            frequencies = _yarn(plain, dimensions=dimensions, base=base, scaling=scaling, rounds=rounds)
             stretch = 0.1 * math.log(max(1.0, scaling.factor))
             magnitude *= (1.0 + stretch) / (1.0 + scaling.log_multiplier * stretch)
         case "llama3" if not chosen:
@@ -89,7 +91,14 @@ def _divided(frequencies: Sequence[float], name: str, factors: Sequence[float]) 
     return [frequency / factor for frequency, factor in zip(frequencies, factors, strict=True)]
 
 
-def _yarn(plain: Sequence[float], *, dimensions: int, base: float, scaling: RopeScaling) -> list[float]:
+def _yarn(
+    plain: Sequence[float],
+    *,
+    dimensions: int,
+    base: float,
+    scaling: RopeScaling,
+    rounds: tuple[Callable[[float], float], Callable[[float], float]],
+) -> list[float]:
     """YaRN (Peng et al. 2023): fast pairs keep their frequency, slow ones are divided by factor, a ramp between.
 
     A pair is fast where it turns beta_fast times or more within the original context, slow where beta_slow or less.
@@ -98,8 +107,8 @@ def _yarn(plain: Sequence[float], *, dimensions: int, base: float, scaling: Rope
     def pair_that_turns(times: float) -> float:
         return dimensions * math.log(scaling.original_context_length / (times * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(0.0, math.floor(pair_that_turns(scaling.beta_fast)))
-    high = min(dimensions - 1.0, math.ceil(pair_that_turns(scaling.beta_slow)))
+    low = max(0.0, rounds[0](pair_that_turns(scaling.beta_fast)))
+    high = min(dimensions - 1.0, rounds[1](pair_that_turns(scaling.beta_slow)))
     frequencies = []
     for index, frequency in enumerate(plain):
         ramp = min(1.0, max(0.0, (index - low) / max(0.001, high - low)))

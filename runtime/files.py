@@ -87,7 +87,7 @@ def _runnable(file: ModelFile) -> tuple[int, int, tuple[str, ...], str | None]:
 
 def _formats(file: ModelFile) -> tuple[FormatFacts, ...]:
     counts: dict[str, tuple[int, int]] = {}
-    for tensor in file.tensors.values():
+    for tensor in file.stored.values():
         number, size_bytes = counts.get(tensor.format.name, (0, 0))
         counts[tensor.format.name] = (number + 1, size_bytes + tensor.size_bytes)
     facts = [FormatFacts(name=name, num_tensors=number, size_bytes=size) for name, (number, size) in counts.items()]

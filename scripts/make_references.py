@@ -6,8 +6,8 @@
 Owns the configurations and the way from a checkpoint's names to a GGUF file's.  It is the independent side of the
 comparison: it imports nothing of Tandem.  Weights are rounded to the file's block format before either side sees them.
 
-NAME.npz: `ids` [T], `logits` float32 [T, vocabulary]; where a model has one table for short contexts and one for long,
-`short_logits` of the first `short_length` positions too.
+NAME.npz: `ids` [T], `logits` float32 [T, vocabulary], `source`, what computed them; where a model has one table for
+short contexts and one for long, `short_logits` of the first `short_length` positions too.
 """
 
 from __future__ import annotations
@@ -139,6 +139,27 @@ FAMILIES: Mapping[str, Family] = {
         keys={
             "rope.scaling.attn_factor": math.sqrt(1 + math.log(128 / 32) / math.log(32)),
             "rope.scaling.original_context_length": 32, "attention.sliding_window": 24,
+        },
+    ),
+    "qwen3moe": Family(
+        architecture="qwen3moe", model="Qwen3Moe", expert_format="Q4_0",
+        config={
+            "head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "norm_topk_prob": True, "decoder_sparse_step": 1,
+        },
+        keys={"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    ),
+    "gpt-oss": Family(
+        architecture="gpt-oss", model="GptOss", format="F16", expert_format="MXFP4", interleaves=True,
+        names={"post_attention_layernorm": "post_attention_norm"},
+        config={
+            "head_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 3, "intermediate_size": 64,
+            "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": rope("yarn", **YARN, truncate=False),
+        },
+        keys={
+            **YARN_KEYS, "expert_count": 5, "expert_used_count": 3, "expert_feed_forward_length": 64,
+            "attention.sliding_window": 20,
         },
     ),
     "smollm3": Family(
@@ -329,7 +350,8 @@ def make(name: str) -> None:
     family = FAMILIES[name]
     model = make_model(family)
     ids = np.random.default_rng(3).integers(0, VOCAB_SIZE, NUM_TOKENS)
-    arrays = {"ids": ids.astype(np.int32), "logits": logits_of(model, ids)}
+    source = f"transformers {transformers.__version__}, {type(model).__name__}"
+    arrays = {"ids": ids.astype(np.int32), "logits": logits_of(model, ids), "source": np.array(source)}
     if family.short_length:
         arrays |= {"short_length": np.array(family.short_length)}
         arrays |= {"short_logits": logits_of(model, ids[: family.short_length])}

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import LEVELS, Guarded, call, floats, same_bits
-from oracle import activate, normalize, soft_cap
-from products import ACTIVATIONS, GELU, SILU, prompt
+from oracle import gate_and_up, normalize, soft_cap
+from products import ACTIVATIONS, GELU, SILU, SWIGLU, prompt
 from records import make_records, padded_tokens, tree
 
 from kernels_cpu.activations import PRECISIONS, RECORDS, terms_for
@@ -208,7 +208,7 @@ def test_select(level: str, width: int) -> None:
     assert same_bits(out[:, :width], x[wanted, :width])
 
 
-@pytest.mark.parametrize("mode", [SILU, GELU])
+@pytest.mark.parametrize("mode", [SILU, GELU, SWIGLU])
 @pytest.mark.parametrize("level", LEVELS)
 def test_gate(level: str, mode: int) -> None:
     """Over the range where the activations bend, and at values whose cubes and exponentials overflow."""
@@ -216,7 +216,7 @@ def test_gate(level: str, mode: int) -> None:
     gate[:] = np.linspace(-12.0, 12.0, 2048, dtype=np.float32).reshape(4, 512)
     gate[3, :8] = [-1e15, 1e15, -100.0, 100.0, 0.0, -0.0, 1e-30, -1e-30]
     up = np.random.default_rng(4).standard_normal(gate.shape).astype(np.float32)
-    expected = activate(gate.astype(np.float64), ACTIVATIONS[mode]) * up
+    expected = gate_and_up(gate.astype(np.float64), up.astype(np.float64), ACTIVATIONS[mode])
     call(
         level, "row-gate", 4, gate=gate, gate_stride=gate.strides[0], up=up, up_stride=up.strides[0], width=512,
         mode=mode,
@@ -243,7 +243,7 @@ def test_levels_agree_to_the_bit(level: str) -> None:
     rng = np.random.default_rng(5)
     start = (rng.standard_normal((4, 512)) * np.exp(3 * rng.standard_normal((4, 512)))).astype(np.float32)
     up = rng.standard_normal((4, 512)).astype(np.float32)
-    for mode in (SILU, GELU):
+    for mode in (SILU, GELU, SWIGLU):
         found = []
         for name in (level, LEVELS[0]):
             gate = start.copy()

@@ -39,6 +39,10 @@ class StubFile:
         return {name: StubTensor(shape) for name, shape in small_shapes(self.metadata).items()} | tables
 
     @property
+    def stored(self) -> dict[str, StubTensor]:
+        return self.tensors
+
+    @property
     def own_tensors(self) -> dict[str, StubTensor]:
         return self.tensors
 

@@ -14,10 +14,11 @@ from models.errors import TensorError
 from models.formats import FORMATS, BlockFormat, FieldName, format_of
 
 NAMES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+NAMES += ["IQ4_NL", "IQ4_XS", "MXFP4"]
 QUANTIZED = [name for name in NAMES if not FORMATS[name].is_plain]
 
 
-def test_the_table_holds_the_thirteen_formats() -> None:
+def test_the_table_holds_the_formats_that_are_computed_with() -> None:
     assert sorted(FORMATS) == sorted(NAMES)
 
 
@@ -96,9 +97,11 @@ def dequantized(block_format: BlockFormat, blocks: np.ndarray) -> np.ndarray:
     if block_format.has_field("high_bits"):
         low_bits = block_format.field("low_bits").bits
         codes += codes_of(block_format, "high_bits", blocks).astype(np.float64) * (1 << low_bits)
+    if block_format.code_values is not None:
+        codes = np.array(block_format.code_values)[codes.astype(np.int64)].astype(np.float64)
     group = elements // block_format.group_elements
     sub_scales, sub_minima = sub_scales_of(block_format, blocks)
-    scale = half(block_format, "scale", blocks) * sub_scales[:, group]
+    scale = scales_of(block_format, blocks) * sub_scales[:, group]
     weights = scale * (codes - block_format.zero_point)
     if block_format.minimum_sign:
         weights += block_format.minimum_sign * half(block_format, "minimum", blocks) * sub_minima[:, group]
@@ -112,6 +115,12 @@ def field_bytes(block_format: BlockFormat, name: FieldName, blocks: np.ndarray) 
 
 def half(block_format: BlockFormat, name: FieldName, blocks: np.ndarray) -> np.ndarray:
     return field_bytes(block_format, name, blocks).view("<f2").astype(np.float64)
+
+
+def scales_of(block_format: BlockFormat, blocks: np.ndarray) -> np.ndarray:
+    if block_format.scale_encoding == "half":
+        return half(block_format, "scale", blocks)
+    return 2.0 ** (field_bytes(block_format, "scale", blocks).astype(np.float64) - 128)
 
 
 def codes_of(block_format: BlockFormat, name: FieldName, blocks: np.ndarray) -> np.ndarray:
@@ -145,6 +154,9 @@ def sub_scales_of(block_format: BlockFormat, blocks: np.ndarray) -> tuple[np.nda
                 minimum = b[:, g + 4] >> 4 | b[:, g] >> 6 << 4
             case "six_bit":
                 low, high = b[:, g % 8] >> 4 * (g // 8) & 15, b[:, 8 + g % 4] >> 2 * (g // 4) & 3
+                scale, minimum = (low | high << 4) - 32, b[:, 0] * 0
+            case "four_and_two_bits":
+                low, high = b[:, 2 + g // 2] >> 4 * (g % 2) & 15, b[:, g // 4] >> 2 * (g % 4) & 3
                 scale, minimum = (low | high << 4) - 32, b[:, 0] * 0
             case _:
                 scale, minimum = b[:, g].astype(np.uint8).view(np.int8), b[:, 0] * 0

@@ -75,8 +75,8 @@ LIES = {
         r"'t' cannot be used. A row of 48",
     ),
     "a type from elsewhere": (
-        header(tensor(ggml_id=16), tensors=1),
-        r"tensor 't' cannot be used. Expected one of F32, F16, .* Q6_K, BF16, found type IQ2_XXS \(number 16\)",
+        header(tensor(ggml_id=9), tensors=1),
+        r"tensor 't' cannot be used. Expected one of F32, F16, .* Q6_K, .*, BF16, found type Q8_1 \(number 9\)",
     ),
     "an unknown type": (
         header(tensor(ggml_id=UINT32_MAX), tensors=1),

@@ -117,6 +117,15 @@ def test_mathematics_that_no_operation_has_are_refused_not_ignored(name: str) ->
     assert read_hyperparameters(small_metadata("llama", **{name: 0})).num_layers == 7
 
 
+def test_experts_that_are_used_are_some_of_those_there_are() -> None:
+    known = frozenset({"expert_count"})
+    numbers = read_hyperparameters(small_metadata("llama", expert_count=8, expert_used_count=2), known)
+    assert (numbers.num_experts, numbers.num_used_experts, numbers.expert_width) == (8, 2, 80)
+    for used, message in ((None, "lacks llama.expert_used_count"), (9, "expert_used_count is 9; .* from 1 to 8")):
+        with pytest.raises(ArchitectureError, match=message):
+            read_hyperparameters(small_metadata("llama", expert_count=8, expert_used_count=used), known)
+
+
 def test_a_model_that_looks_ahead_is_refused() -> None:
     with pytest.raises(ArchitectureError, match=r"attention\.causal"):
         read_hyperparameters(small_metadata("llama", attention__causal=False))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_shapes import VOCAB_SIZE, small_metadata, small_shapes
 
-from models.architectures import find_architecture
+from models.architectures import ARCHITECTURES, find_architecture
 from models.errors import ArchitectureError, ModelError, TensorError
 from models.hyperparameters import architecture_name, read_hyperparameters
 from models.lowering import lower
@@ -19,6 +19,7 @@ from models.program import (
     Attend,
     Embed,
     GatedProject,
+    MixExperts,
     Normalize,
     Program,
     Project,
@@ -31,7 +32,7 @@ from models.program import (
 from models.rope import RopeFactors
 
 SNAPSHOTS = Path(__file__).resolve().parents[1] / "data" / "programs"
-FAMILIES = ("llama", "qwen2", "gemma3")
+FAMILIES = tuple(ARCHITECTURES)
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -72,7 +73,7 @@ def test_every_tensor_is_used_and_every_buffer_is_written_before_it_is_read(fami
         read = {value.name for key in ("x", "q", "k", "v") if (value := getattr(operation, key, None)) is not None}
         out = getattr(operation, "out", None)
         outs = [part.out for part in operation.parts] if isinstance(operation, Project) else [out] if out else []
-        if getattr(operation, "add", False):
+        if getattr(operation, "add", False) or isinstance(operation, MixExperts):
             read |= {out.name for out in outs}
         assert read <= written, operation
         written |= {out.name for out in outs}
@@ -82,8 +83,9 @@ def test_every_tensor_is_used_and_every_buffer_is_written_before_it_is_read(fami
 def test_layers_stand_in_order_between_embedding_and_head(family: str) -> None:
     operations = lowered(small_metadata(family)).operations
     assert isinstance(operations[0], Embed)
-    assert isinstance(operations[-3], SelectOutputs)
-    layers = [operation.layer_idx for operation in operations[1:-3]]
+    end = next(idx for idx, operation in enumerate(operations) if isinstance(operation, SelectOutputs))
+    assert all(operation.layer_idx is None for operation in operations[end:])
+    layers = [operation.layer_idx for operation in operations[1:end]]
     assert all(layer is not None for layer in layers)
     assert layers == sorted(layers, key=lambda layer: -1 if layer is None else layer)
 
@@ -266,6 +268,26 @@ def test_caps_come_from_the_file_or_else_from_the_family() -> None:
 
     assert caps(small_metadata("gemma2")) == (50.0, 30.0)
     assert caps(small_metadata("gemma2", attn_logit_softcapping=5.0, final_logit_softcapping=3.0)) == (5.0, 3.0)
+
+
+def test_experts_take_the_place_of_the_feed_forward_product() -> None:
+    metadata = small_metadata("qwen3moe")
+    shapes = small_shapes(metadata) | {"blk.1.ffn_gate_inp.bias": (6,), "blk.1.ffn_up_exps.bias": (6, 32)}
+    program = lowered(metadata, shapes)
+    assert set(program.weights()) == set(shapes)
+    experts = [operation for operation in program.operations if isinstance(operation, MixExperts)]
+    assert [(op.num_experts, op.num_used, op.width, op.layer_idx) for op in experts[:2]] == [
+        (6, 2, 32, 0),
+        (6, 2, 32, 1),
+    ]
+    assert (experts[0].router.bias, experts[1].router.bias) == (None, "blk.1.ffn_gate_inp.bias")
+    assert (experts[0].up_bias, experts[1].up_bias) == (None, "blk.1.ffn_up_exps.bias")
+    assert not any(isinstance(operation, GatedProject) for operation in program.operations)
+    assert {refinement for operation in experts for refinement in refinements_of(operation)} == {"a mixture of experts"}
+    for name, shape in shapes.items():
+        if "exps" in name or "inp" in name:
+            with pytest.raises(TensorError, match=name):
+                lowered(metadata, shapes | {name: (*shape[:-1], shape[-1] + 1)})
 
 
 def test_refinements_are_told_to_devices_that_may_lack_them() -> None:

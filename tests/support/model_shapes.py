@@ -25,8 +25,10 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 1_000_000.0,
     }
-    if architecture in ("gemma2", "gemma3"):
+    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3"):
         numbers["attention.sliding_window"] = 512
+    if architecture in ("qwen3moe", "gpt-oss"):
+        numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
     metadata: dict[str, Any] = {"general.architecture": architecture, "general.type": "model"}
     metadata |= {f"{architecture}.{key}": value for key, value in numbers.items()}
     for name, value in overrides.items():
@@ -63,14 +65,23 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             "ffn_up.weight": (feed_forward, width),
             "ffn_down.weight": (width, feed_forward),
         }
-        if architecture == "qwen2":
+        if architecture == "gpt-oss":
+            block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
+            block |= {"attn_sinks.weight": (number("attention.head_count"),)}
+        if architecture in ("qwen2", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture in ("gemma3", "qwen3"):
+        if architecture in ("gemma3", "qwen3", "qwen3moe"):
             block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
         if architecture in ("gemma2", "gemma3", "olmo2"):
             block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
         if architecture == "olmo2":
             block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
             del block["attn_norm.weight"], block["ffn_norm.weight"]
+        if experts := metadata.get(f"{architecture}.expert_count"):
+            each = metadata.get(f"{architecture}.expert_feed_forward_length", feed_forward)
+            for name in ("ffn_gate", "ffn_up", "ffn_down"):
+                del block[f"{name}.weight"]
+            block |= {"ffn_gate_inp.weight": (experts, width), "ffn_down_exps.weight": (experts, width, each)}
+            block |= {f"ffn_{name}_exps.weight": (experts, each, width) for name in ("gate", "up")}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes

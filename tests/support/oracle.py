@@ -22,6 +22,7 @@ from models.program import (
     Embed,
     Gate,
     GatedProject,
+    MixExperts,
     Normalize,
     Operation,
     Program,
@@ -30,6 +31,7 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
     SoftCap,
+    weights_of,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -90,6 +92,35 @@ def activate(x: Array, activation: Activation) -> Array:
     if activation == "silu":
         return x * (0.5 + 0.5 * np.tanh(0.5 * x))
     return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def gate_and_up(gate: Array, up: Array, activation: Activation) -> Array:
+    """What becomes of the two."""
+    if activation == "clamped_swiglu":
+        gate = np.minimum(gate, 7.0)
+        return gate / (1.0 + np.exp(-1.702 * gate)) * (1.0 + np.clip(up, -7.0, 7.0))
+    return activate(gate, activation) * up
+
+
+def mix_experts(x: Array, operation: MixExperts, weights: Mapping[str, Array]) -> Array:
+    """What every token's experts give together [T, width]; weights by name."""
+
+    def product(row: Array, expert: int, name: str, bias: str | None) -> Array:
+        return weights[name][expert] @ row + (0.0 if bias is None else weights[bias][expert])
+
+    scores = x @ weights[operation.router.weight].T
+    if operation.router.bias is not None:
+        scores = scores + weights[operation.router.bias]
+    out = np.zeros((len(x), operation.out.width), x.dtype)
+    for token, row in enumerate(x):
+        chosen = np.argsort(-scores[token], kind="stable")[: operation.num_used]
+        shares = np.exp(scores[token, chosen] - scores[token, chosen].max())
+        for expert, share in zip(chosen.tolist(), shares / shares.sum(), strict=True):
+            gate = product(row, expert, operation.gate, operation.gate_bias)
+            up = product(row, expert, operation.up, operation.up_bias)
+            gated = gate_and_up(gate, up, operation.activation)
+            out[token] += share * product(gated, expert, operation.down, operation.down_bias)
+    return out
 
 
 def rotate(x: Array, positions: Array, rope: Rope) -> Array:
@@ -249,6 +280,10 @@ class Oracle:
             case Gate():
                 gated = activate(buffers[operation.gate.name], operation.activation)
                 buffers[operation.gate.name] = gated * buffers[operation.up.name]
+            case MixExperts():
+                x = buffers[operation.x.name]
+                mixed = mix_experts(x, operation, {name: typed(name) for name in weights_of(operation)})
+                buffers[operation.out.name] = buffers[operation.out.name] + mixed
             case RotateAndStore():
                 self._rotate_and_store(operation, buffers, tokens, typed)
             case Attend():

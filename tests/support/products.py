@@ -18,8 +18,8 @@ from models.formats import FORMATS
 from models.program import Activation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-STORE, ADD, SILU, GELU = range(4)
-ACTIVATIONS: dict[int, Activation] = {SILU: "silu", GELU: "gelu_tanh"}
+STORE, ADD, SILU, GELU, SWIGLU = range(5)
+ACTIVATIONS: dict[int, Activation] = {SILU: "silu", GELU: "gelu_tanh", SWIGLU: "clamped_swiglu"}
 
 
 @dataclass(frozen=True, kw_only=True)

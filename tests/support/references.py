@@ -19,8 +19,12 @@ NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.gguf")))
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """ids of a text and the logits [T, vocabulary] at each position.  context_size: that the model is loaded for."""
+    """ids of a text and the logits [T, vocabulary] at each position, as `source` gave them.
 
+    context_size: that the model is loaded for.
+    """
+
+    source: str
     ids: Array
     logits: Array
     context_size: int | None = None
@@ -34,11 +38,13 @@ def path_of(name: str) -> Path:
 def references_of(name: str) -> tuple[Reference, ...]:
     """A text, and where the model treats short contexts in another way, a short one loaded for so short a context."""
     with np.load(FOLDER / f"{name}.npz") as data:
-        whole = Reference(ids=data["ids"], logits=data["logits"])
+        source = str(data["source"])
+        whole = Reference(source=source, ids=data["ids"], logits=data["logits"])
         if "short_length" not in data:
             return (whole,)
         length = int(data["short_length"])
-        return whole, Reference(ids=data["ids"][:length], logits=data["short_logits"], context_size=length)
+        ids, logits = data["ids"][:length], data["short_logits"]
+        return whole, Reference(source=source, ids=ids, logits=logits, context_size=length)
 
 
 def relative_error(found: Array, expected: Array) -> float:

@@ -141,6 +141,9 @@ _SPREAD: Mapping[str, tuple[float, float]] = {
     "Q4_K": (259.0, 7.5),
     "Q5_K": (530.0, 15.5),
     "Q6_K": (1366.0, 0.0),
+    "IQ4_NL": (73.0, 0.0),
+    "IQ4_XS": (1350.0, 0.0),
+    "MXFP4": (5.85, 0.0),
 }
 
 
@@ -161,6 +164,9 @@ def random_rows(format_name: str, shape: tuple[int, ...], rng: np.random.Generat
     blocks = rng.integers(0, 256, (num_blocks, block_format.block_bytes), np.uint8)
     spread, minimum = _SPREAD[format_name]
     scales = (rng.uniform(0.8, 1.2, num_blocks) * std / spread).astype(np.float16)
+    if block_format.scale_encoding == "exponent":
+        blocks[:, block_format.field("scale").offset_bytes] = 128 + np.rint(np.log2(scales.astype(np.float32)))
+        return blocks.reshape(num_rows, block_format.row_bytes(shape[-1]))
     _put(blocks, block_format.field("scale").offset_bytes, scales)
     if minimum:
         _put(blocks, block_format.field("minimum").offset_bytes, (scales * np.float16(minimum)).astype(np.float16))
