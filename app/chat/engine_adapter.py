@@ -219,6 +219,11 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
         _count(description.num_parameters),
         *description.formats[:1],
         f"window {description.context_size:,}",
+        *(
+            [f"{description.gpu_layers}/{description.num_layers} layers on {description.gpu}"]
+            if description.gpu
+            else []
+        ),
     ]
     is_path = "/" in asked_for or asked_for.endswith(".gguf")
     return ModelFacts(
@@ -230,6 +235,7 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
         notes=tuple(engine.notes),
         memory=_memory_of(engine),
         trained_context_size=description.trained_context_size,
+        uses_gpu=description.gpu is not None,
     )
 
 
@@ -237,7 +243,7 @@ def _memory_of(engine: Engine) -> tuple[MemoryUse, ...]:
     memory, draft = engine.memory, engine.draft
     return (
         MemoryUse(
-            device="CPU",
+            device=f"CPU and {gpu}" if (gpu := engine.description.gpu) else "CPU",
             weights_bytes=memory.weights_bytes,
             kv_bytes=memory.kv_bytes,
             workspace_bytes=memory.workspace_bytes,

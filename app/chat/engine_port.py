@@ -67,6 +67,7 @@ class ModelFacts:
     notes: tuple[str, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
     trained_context_size: int = 0
+    uses_gpu: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,7 @@ class Bill:
     fits: bool | None
     context_size: int | None = None
     memory: tuple[MemoryUse, ...] = ()
+    gpu_layers: int = 0
     sentence: str = ""
 
 

@@ -130,6 +130,7 @@ class RuntimeShelf:
             fits=True,
             context_size=bill.context_size,
             memory=tuple(map(_use, bill.devices)),
+            gpu_layers=bill.gpu_layers,
         )
 
     def largest_context(self, line: ModelLine, preferences: Preferences, *, freed_bytes: int) -> int | None:

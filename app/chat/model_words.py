@@ -18,7 +18,8 @@ def fit_words(bill: Bill | None) -> str:
     if bill is None:
         return "…"
     if bill.context_size is not None:
-        return f"fits, {bill.context_size:,} context"
+        layers = f", {bill.gpu_layers} layers on the GPU" if bill.gpu_layers else ""
+        return f"fits, {bill.context_size:,} context{layers}"
     needed = f"{'' if bill.sentence else 'about '}{size_text(bill.needed_bytes)}"
     if bill.sentence and bill.fits is not False:
         return one_line(bill.sentence)

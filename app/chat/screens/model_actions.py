@@ -210,9 +210,9 @@ class ModelActions:
     def measure(self) -> None:
         """Asks what a pass reads, and once what the memory gives; the latter only while nothing is computed."""
         desk, screen = self.desk, self._screen
-        if desk.facts is None:
+        if desk.facts is None or desk.facts.uses_gpu:  # what two devices read, each at its own speed, is not one sum
             return
-        if desk.pass_bytes is None and len(desk.facts.memory) == 1:  # what two devices read is not one sum
+        if desk.pass_bytes is None:
             line, preferences = desk.own_line(), desk.preferences
             run_beside(screen, lambda: desk.shelf.pass_bytes(line, preferences), desk.take_pass_bytes, _ignore)
         if desk.limit_bytes_per_s is None and not screen.controller.is_busy:

@@ -6,6 +6,8 @@ import pytest
 
 from app.chat.device_words import DeviceFigures, device_lines, sparkline
 from app.chat.engine_port import MemoryUse
+from app.chat.model_port import Bill
+from app.chat.model_words import fit_words
 from app.chat.pass_log import PassFigures, PassLog
 from app.chat.plain_text import columns_of
 
@@ -83,3 +85,10 @@ def test_what_is_not_known_is_not_said() -> None:
 def test_the_picture_shows_the_latest_and_is_as_wide_as_may_be() -> None:
     assert sparkline([9.0, 1.0, 1.0], 2) == "▃▃"
     assert sparkline([2.0] * 9 + [20.0], 10) == "▃" * 9 + "█"
+
+
+def test_a_fit_says_what_the_card_takes() -> None:
+    bill = Bill(needed_bytes=MB, available_bytes=2 * MB, fits=True, context_size=8192)
+    assert fit_words(bill) == "fits, 8,192 context"
+    assert fit_words(replace(bill, gpu_layers=28)) == "fits, 8,192 context, 28 layers on the GPU"
+    assert fit_words(None) == "…"
