@@ -111,13 +111,15 @@ class Track:
         """What a round with a draft of it promises; one that promises a loss again and again is stopped."""
         self._num_losses = 0 if is_gain else self._num_losses + 1
         if self._num_losses >= PATIENCE_ROUNDS:
-            self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
+            fault = f"{self.name} promise less than the {1e3 / plain_ms:.1f} tokens/s that come without"
+            self._pause(fault, tokens_out)
 
     def pause(self, *, plain_ms: float, tokens_out: int) -> None:
         """It does not pay."""
-        self.reason = (
-            f"with {self.name} {1e3 * self.tokens_per_ms:.1f} tokens/s came, without {1e3 / plain_ms:.1f}; "
-            f"they are tried again after {self._pause_tokens} tokens"
-        )
+        fault = f"with {self.name} {1e3 * self.tokens_per_ms:.1f} tokens/s came, without {1e3 / plain_ms:.1f}"
+        self._pause(fault, tokens_out)
+
+    def _pause(self, fault: str, tokens_out: int) -> None:
+        self.reason = f"{fault}; they are tried again after {self._pause_tokens} tokens"
         self._resumes_at = tokens_out + self._pause_tokens
         self._pause_tokens = min(2 * self._pause_tokens, LONGEST_PAUSE_TOKENS)
