@@ -59,6 +59,13 @@ class Screen:
                     return time.perf_counter() - began_s
         raise SystemExit(f"never came: {what}")
 
+    @property
+    def screen_cpu_s(self) -> float:
+        """Processor time of the chat's first thread, which draws; Linux knows it."""
+        number = self._process.pid
+        fields = Path(f"/proc/{number}/task/{number}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """Leaves the chat."""
         self._process.send_signal(signal.SIGTERM)
@@ -92,8 +99,9 @@ def generate_rate(model: str, flags: Sequence[str]) -> tuple[float, int]:
     return timings["decode_tokens_per_s"], timings["output_tokens"]
 
 
-def chat_rate(model: str, flags: Sequence[str], folder: str) -> tuple[float, list[tuple[int, float]]]:
-    """Tokens a second of the chat over the whole reply, and those it showed on the way, by tokens used."""
+def chat_rate(model: str, flags: Sequence[str], folder: str) -> tuple[float, float, list[tuple[int, float]]]:
+    """Tokens a second of the chat over the whole reply, the share of one processor that drawing took meanwhile, and
+    the tokens a second that it showed on the way, by tokens used."""
     screen = Screen([model, *flags], folder)
     shown: dict[int, float] = {}
     ended = re.compile(r"([0-9.]+) tok(?:ens)?/s · (?:first token|TTFT)")
@@ -106,10 +114,12 @@ def chat_rate(model: str, flags: Sequence[str], folder: str) -> tuple[float, lis
 
     try:
         screen.until(lambda text: "window" in text, "a loaded model", 300)
+        before_s = screen.screen_cpu_s
         screen.type(PROMPT + "\r")
-        screen.until(is_over, "the end of the reply", 600)
+        took_s = screen.until(is_over, "the end of the reply", 600)
+        share = (screen.screen_cpu_s - before_s) / took_s
         tail = _STYLES.sub("", screen._tail.decode("utf-8", "replace"))
-        return float(ended.findall(tail)[-1]), sorted(shown.items())
+        return float(ended.findall(tail)[-1]), share, sorted(shown.items())
     finally:
         screen.close()
 
@@ -153,11 +163,12 @@ def main() -> None:
             pairs = []
             for _ in range(arguments.repeats):
                 plain, num_tokens = generate_rate(arguments.model, flags)
-                chat, shown = chat_rate(arguments.model, flags, folder)
+                chat, share, shown = chat_rate(arguments.model, flags, folder)
                 pairs.append(chat / plain)
                 print(
                     f"generate {plain:.0f} tokens/s ({num_tokens} tokens), chat {chat:.0f} ({100 * chat / plain:.0f} %)"
                 )
+                print(f"  the screen's thread took {100 * share:.0f} % of one processor")
                 steps = [shown[len(shown) * part // 8] for part in range(8)] if len(shown) >= 8 else shown
                 print("  shown on the way: " + ", ".join(f"{rate:.0f} at {used}" for used, rate in steps))
             print(f"chat / generate: {100 * median(pairs):.0f} % (median of {len(pairs)})")

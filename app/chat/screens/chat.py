@@ -310,8 +310,12 @@ class ChatScreen(Screen[None]):
     def follow_tokens(self, piece: ReplyGrew) -> None:
         self.device.follow(piece)
 
+    def end_reply(self, turn: Turn, detail: str) -> None:
+        if self.is_attached:  # Nothing is drawn once the chat has been left.
+            self._finish_reply(turn, detail)
+
     @work(group="replies")
-    async def end_reply(self, turn: Turn, detail: str) -> None:
+    async def _finish_reply(self, turn: Turn, detail: str) -> None:
         self.device.passes.pause()
         if (view := self.transcript.reply(turn.id)) is not None:
             await view.finish(turn, detail)

@@ -29,7 +29,7 @@ from app.chat.widgets.thinking_fold import ThinkingFold
 _FRAME_S = 1 / 30
 _SPOKEN_FRAME_S = 2.0  # Whoever hears the screen hears every change of it.
 # So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
-_SHARE_OF_MACHINE = 0.04
+_SHARE_OF_MACHINE = 0.03
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
 _LONGEST_REST_S = 0.5
 _SHOWN_LINES = 60
@@ -115,6 +115,7 @@ class ReplyView(Vertical):
         self._stream = NeutralisingStream()
         self._pending = ""
         self._drawing: asyncio.Task[None] | None = None
+        self._step: asyncio.Future[None] | None = None
         self._is_ready = asyncio.Event()
         self._thinking = ThinkingFold()
         self._body = ReplyMarkdown(None if is_live else neutralise(turn.text))
@@ -142,10 +143,12 @@ class ReplyView(Vertical):
 
     def grow(self, text: str, thinking: str) -> None:
         """More of the reply came. Returns at once; it is drawn soon."""
+        self._pending += self._stream.feed(text)
+        if not self.is_attached:
+            return  # The chat has been left: what came last is kept, and drawn when it is opened again.
         self._thinking.grow(thinking)
         if text:
             self._thinking.finish(is_live=True)
-            self._pending += self._stream.feed(text)
             self.set_footnote("")
             self._begin_drawing()
 
@@ -156,7 +159,8 @@ class ReplyView(Vertical):
         self._thinking.finish(is_live=True)
         if self._drawing is not None:
             self._drawing.cancel()
-            await asyncio.wait([self._drawing])
+            # What is being drawn comes to its end, or else the whole reply would have to be drawn anew.
+            await asyncio.wait([self._drawing, *([self._step] if self._step is not None else [])])
             self._drawing = None
         await self._draw_pending()
         whole = neutralise(turn.text)
@@ -195,7 +199,8 @@ class ReplyView(Vertical):
         while self._pending and self.is_attached:
             # Processor time of the screen's thread: how busy the rest of the machine is does not count.
             began_s = time.thread_time()
-            await asyncio.shield(self._draw_pending())
+            self._step = asyncio.ensure_future(self._draw_pending())
+            await asyncio.shield(self._step)
             await self._refreshed()
             work_s = time.thread_time() - began_s
             rest_s = min(_LONGEST_REST_S, max(_FRAME_S, _REST_PER_WORK * work_s))

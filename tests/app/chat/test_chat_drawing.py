@@ -1,5 +1,6 @@
 """What drawing a long reply costs, and that nothing of it is missing wherever one scrolls."""
 
+import asyncio
 import re
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from textual.widget import Widget
 
 from app.chat.engine_port import ReplyPiece
 from app.chat.widgets.near_compositor import NearCompositor
+from app.chat.widgets.turn_views import ReplyView
 
 
 def long_reply(num_parts: int) -> list[str]:
@@ -47,6 +49,11 @@ async def work_of_a_line(folder: Path, num_parts: int, monkeypatch: pytest.Monke
         with monkeypatch.context() as patch:
             patch.setattr(Widget, "get_content_height", counted_measure)
             patch.setattr(NearCompositor, "reflow", counted_reflow)
+            before = -1
+            while heights[0] != before:  # What was drawn before is laid out to its end first.
+                before = heights[0]
+                await stage.pilot.pause(0.5)
+            heights[0] = placed[0] = 0
             gate.set()
             await stage.until_shown("The last line.")
             await stage.until_idle()
@@ -88,6 +95,21 @@ async def test_all_of_a_long_reply_is_there_wherever_one_scrolls(tmp_path: Path)
     async with chat(FakeEngine(), path, continues_last=True) as stage:
         await stage.until_shown("Paragraph 39 of many.")
         assert sorted(set(await seen_while_scrolling(stage))) == list(range(40))
+
+
+async def test_what_comes_after_the_screen_has_gone_is_kept_and_breaks_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    gate = threading.Event()
+    engine = FakeEngine(scripts=[script_of(["first ", "last "], gate, 1)])
+    async with chat(engine, path) as stage:
+        await stage.send("question")
+        await stage.until_shown("first")
+        view = stage.app.screen.query_one(ReplyView)
+        stage.app.exit()
+        gate.set()
+    await asyncio.to_thread(view.grow, "more", "")
+    async with chat(FakeEngine(), path, continues_last=True) as stage:
+        await stage.until_shown("first last")
 
 
 async def test_a_new_line_while_one_reads_further_up_moves_nothing(tmp_path: Path) -> None:
