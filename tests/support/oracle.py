@@ -98,7 +98,7 @@ def gate_and_up(gate: Array, up: Array, activation: Activation) -> Array:
     """What becomes of the two."""
     if activation == "clamped_swiglu":
         gate = np.minimum(gate, 7.0)
-        return gate / (1.0 + np.exp(-1.702 * gate)) * (1.0 + np.clip(up, -7.0, 7.0))
+        return gate * (0.5 + 0.5 * np.tanh(0.851 * gate)) * (1.0 + np.clip(up, -7.0, 7.0))
     return activate(gate, activation) * up
 
 
