@@ -33,6 +33,7 @@ class ModelPanel(Static):
 
     def on_mount(self) -> None:
         self._is_plain = self.app.has_class("-plain")
+        self._draw()
 
     def on_resize(self, event: events.Resize) -> None:
         self._draw()
