@@ -55,16 +55,26 @@ def soften(scores, first, last, count, result):
     result: float32 maximum and sum.
     """
     nothing, zero = splat(NOTHING), splat(types.float32(0.0))
+    whole = last // WIDTH * WIDTH if first == 0 else 0  # vectors that are seen from the first lane to the last
+    seen = (last + WIDTH - 1) // WIDTH * WIDTH
     peak = nothing
-    for position in range(0, count, WIDTH):
+    for position in range(0, whole, WIDTH):
+        peak = maximum(load(scores + 4 * position), peak)
+    for position in range(whole, seen, WIDTH):
         peak = maximum(keep_lanes(load(scores + 4 * position), first - position, last - position, nothing), peak)
     top = max_lane(peak)
     total = zero
-    for position in range(0, count, WIDTH):
+    for position in range(0, whole, WIDTH):
+        weight = exp(load(scores + 4 * position) - splat(top))
+        total = total + weight
+        store(scores + 4 * position, weight)
+    for position in range(whole, seen, WIDTH):
         weight = exp(load(scores + 4 * position) - splat(top))
         weight = keep_lanes(weight, first - position, last - position, zero)
         total = total + weight
         store(scores + 4 * position, weight)
+    for position in range(seen, count, WIDTH):
+        store(scores + 4 * position, zero)
     store_float(result, top)
     store_float(result + 4, sum_lanes(total))
 
@@ -74,7 +84,8 @@ def fold(state, vector, partial, partial_vector, head_dim):
     """Adds a span's partial result (maximum, sum; vector) to a row's."""
     old, new = load_float(state), load_float(partial)
     top = max(old, new)
-    keep, add = exp(splat(old - top)), exp(splat(new - top))
+    one, less = splat(types.float32(1.0)), exp(splat(min(old, new) - top))
+    keep, add = (one, less) if old >= new else (less, one)
     total = fma(splat(load_float(partial + 4)), add, splat(load_float(state + 4)) * keep)
     store_float(state, top)
     store_float(state + 4, max_lane(total))

@@ -277,12 +277,15 @@ def keep_lanes(typing_context, x, first, last, other):
 
     def emit(context, builder, signature, args):
         x, first, last, other = args
-        wide = ir.VectorType(I64, WIDTH)
+        wide = ir.VectorType(I32, WIDTH)
         lanes = ir.Constant(wide, list(range(WIDTH)))
 
         def spread(value):
-            one = builder.insert_element(ir.Constant(wide, ir.Undefined), value, I32(0))
-            return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(I32, WIDTH), [0] * WIDTH))
+            for bound, side in ((0, "<"), (WIDTH, ">")):  # what lies beyond means the same, and fits 32 bits
+                is_beyond = builder.icmp_signed(side, value, I64(bound))
+                value = builder.select(is_beyond, I64(bound), value)
+            one = builder.insert_element(ir.Constant(wide, ir.Undefined), builder.trunc(value, I32), I32(0))
+            return builder.shuffle_vector(one, one, ir.Constant(wide, [0] * WIDTH))
 
         inside = builder.and_(
             builder.icmp_signed(">=", lanes, spread(first)), builder.icmp_signed("<", lanes, spread(last))
