@@ -9,6 +9,7 @@ Numba, llvmlite and Python, the processor and its features, the instruction-set 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,6 +27,8 @@ from kernels_cpu.isa import TARGET_VARIABLE, Isa
 
 Progress = Callable[[int, int], None]
 ROOT = Path(__file__).resolve().parent
+LOCK_NAME = "compiling"
+LONGEST_WAIT_S, WAIT_STEP_S = 120.0, 0.05
 STALE_AFTER_S = 60 * 24 * 3600
 FOLDER_NAME = re.compile(r"[a-z0-9]+-[0-9a-f]{16}")
 _LINKED: list[object] = []  # machine code stays for the life of the process: a thread may still be inside
@@ -125,6 +129,36 @@ class KernelCache:
     def _compile_and_read(self, names: Sequence[str], progress: Progress | None) -> dict[str, bytes | None]:
         """The code of kernels that are missing; what the folder can't take goes on elsewhere, for this run alone."""
         self._prepare_folder()
+        with self._alone(lambda: progress and progress(0, len(names))):
+            codes = {name: self._read(name) for name in names}
+            missing = [name for name, code in codes.items() if code is None]
+            return codes | self._compile_missing(missing, progress)
+
+    @contextmanager
+    def _alone(self, wait: Callable[[], object]) -> Iterator[None]:
+        """Lets one process compile at a time, so that two that start together don't both compile everything.
+
+        wait() is called while another one does.  One that takes too long (stopped, perhaps) is waited for no longer.
+        """
+        try:
+            lock = (self.folder / LOCK_NAME).open("wb")
+        except OSError:
+            yield  # compiling will say what is wrong with the folder
+            return
+        with lock:
+            end_s = time.monotonic() + LONGEST_WAIT_S
+            while time.monotonic() < end_s:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    wait()
+                    time.sleep(WAIT_STEP_S)
+            yield
+
+    def _compile_missing(self, names: Sequence[str], progress: Progress | None) -> dict[str, bytes | None]:
+        if not names:
+            return {}
         codes: dict[str, bytes | None] = {}
         try:
             self._compile(names, progress)
@@ -175,7 +209,7 @@ class KernelCache:
             if old == self.folder or not FOLDER_NAME.fullmatch(old.name) or not old.is_dir():
                 continue
             if time.time() - old.stat().st_mtime > STALE_AFTER_S:
-                for file in (*old.glob("*.o"), *old.glob("*.partial")):
+                for file in (*old.glob("*.o"), *old.glob("*.partial"), old / LOCK_NAME):
                     file.unlink(missing_ok=True)
                 if not any(old.iterdir()):
                     old.rmdir()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from kernels_cpu import kernel_cache, operands
 from kernels_cpu.compiler import MAGIC, seal, unseal
 from kernels_cpu.isa import AVX2, PORTABLE_X86, Isa, choose
 from kernels_cpu.kernel_cache import (
+    LOCK_NAME,
     STALE_AFTER_S,
     KernelCache,
     KernelError,
@@ -56,7 +59,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cache, told, found = compiled(folder, [NAME, OTHER, NAME])
     assert told == [(0, 2), (1, 2), (2, 2)] and not cache.warnings
     assert packs(found[NAME])
-    assert sorted(path.name for path in cache.folder.iterdir()) == [f"{OTHER}.o", f"{NAME}.o"]
+    assert sorted(path.name for path in cache.folder.iterdir()) == [LOCK_NAME, f"{OTHER}.o", f"{NAME}.o"]
     cache.close()
     return folder
 
@@ -121,7 +124,7 @@ def test_a_folder_that_fills_up_is_one_warning(folder: Path) -> None:
     assert packs(found[NAME]) and found[OTHER]
     assert len(cache.warnings) == 1 and "(Is a directory): they will be compiled again" in cache.warnings[0]
     assert cache.folder != there and [path.name for path in cache.folder.iterdir()] == [f"{NAME}.o"]
-    assert sorted(path.name for path in there.iterdir()) == [f"{OTHER}.o", f"{NAME}.o"]
+    assert sorted(path.name for path in there.iterdir()) == [LOCK_NAME, f"{OTHER}.o", f"{NAME}.o"]
     cache.close()
 
 
@@ -161,6 +164,30 @@ def test_an_interrupted_compilation_leaves_no_process(tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         KernelCache(tmp_path, ISA).load([NAME, OTHER], interrupt)
     assert len(started) == 2 and all(process.poll() is not None for process in started)
+
+
+def test_two_that_start_together_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the first and takes what it compiled."""
+    started: list[list[str]] = []
+    start = KernelCache._start_compiler
+
+    def watched(self: KernelCache, names: list[str]) -> subprocess.Popen[str]:
+        started.append(names)
+        return start(self, names)
+
+    monkeypatch.setattr(KernelCache, "_start_compiler", watched)
+    with ThreadPoolExecutor(2) as pool:
+        found = [future.result() for future in [pool.submit(compiled, tmp_path, [NAME]) for _ in range(2)]]
+    assert started == [[NAME]]
+    assert all(packs(addresses[NAME]) for _, _, addresses in found)
+
+
+def test_one_that_hangs_is_not_waited_for_without_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_cache, "LONGEST_WAIT_S", 0.2)
+    (KernelCache(folder, ISA).folder / f"{OTHER}.o").unlink()
+    with (KernelCache(folder, ISA).folder / LOCK_NAME).open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert packs(compiled(folder, [NAME, OTHER])[2][NAME])
 
 
 def test_kernels_that_nobody_used_for_months_are_removed(folder: Path) -> None:
