@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernels import LEVELS, pack, same_bits
 from oracle import activate
-from products import ACTIVATIONS, ADD, Cut, expected_product, multiply, prompt, weights_of
+from products import ACTIVATIONS, ADD, GELU, SILU, Cut, expected_product, multiply, prompt, weights_of
 from tiny_models import random_rows
 
 from kernels_cpu.packed_formats import FLOAT_FORMATS
@@ -75,9 +75,9 @@ def test_bias_sum_and_gate(level: str, format_name: str) -> None:
     start = rng.standard_normal((TOKENS, ROWS)).astype(np.float32)
     assert same_bits(multiply(gate, x, TOKENS, mode=ADD, start=start, bias=bias), start + (gates + bias))
     both = pack(level, format_name, 96, *raws)
-    for mode, activation in ACTIVATIONS.items():
+    for mode in (SILU, GELU):
         found = multiply(both, x, TOKENS, mode=mode, cut=Cut(groups=2, tokens=4))
-        expected = activate(gates.astype(np.float64), activation) * ups
+        expected = activate(gates.astype(np.float64), ACTIVATIONS[mode]) * ups
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6 * np.abs(ups).max())
 
 
