@@ -44,7 +44,7 @@ class DeviceShare:
     """One device's part in a token, and how near it came to its limit.
 
     limit_share: the time that the device's limits allow over the time it took; limited_by: "memory" or "multiplier".
-    The limits were measured right before and after the test; the higher ones count.
+    The limits were measured right after each repeat; their medians count.
     """
 
     device: str

@@ -5,6 +5,7 @@ Owns the making of rates, ratios and shares of the limit from times.  Does not k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import median
 
@@ -188,11 +189,14 @@ def ratio_to_better(peer: str, samples: Samples) -> PeerRatio | None:
     )
 
 
-def higher(first: MachineLimits, second: MachineLimits) -> MachineLimits:
-    """What a machine showed it can do at either time."""
-    return MachineLimits(
-        **{entry.name: max(getattr(first, entry.name), getattr(second, entry.name)) for entry in fields(MachineLimits)}
-    )
+def middle(measured: Sequence[MachineLimits]) -> MachineLimits:
+    """The median of each limit.
+
+    Memory may give 35 GB/s in one second and 57 in the next, on a machine whose neighbours share it, so what was
+    measured beside each repeat counts, not the best of all.
+    """
+    names = [entry.name for entry in fields(MachineLimits)]
+    return MachineLimits(**{name: median(getattr(limits, name) for limits in measured) for name in names})
 
 
 def workload_cost(costs: StepCosts, workload: Workload, max_batch_tokens: int) -> tuple[RunCost, int]:

@@ -2,7 +2,7 @@
 
 Owns the order of measuring, and how it is stopped.  Does not know formats, nor how a single test runs.  Each repeat of
 a test is followed by the other engine's, variant by variant (A B C A B C), so that what changes on the machine meets
-all alike.  The machine's limits are measured before and after each test.
+all alike.  The machine's limits are measured beside each repeat.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from runtime.benchmark.samples import (
     device_shares,
     engine_setting,
     guessing_row,
-    higher,
     make_row,
+    middle,
     own_setting,
     peer_row,
     peer_setting,
@@ -259,7 +259,7 @@ class BenchSession:
             workload=workload,
         )
         title = f"{call.path.stem}, {workload.label}, {threads} {'thread' if threads == 1 else 'threads'}"
-        limits = self._probe.measure(threads)
+        limits = [self._probe.measure(threads)]
         try:
             self._listener.measuring(title, 0, self._plan.repeats)
             with self._stoppable(loaded.binding.cancel):
@@ -270,12 +270,12 @@ class BenchSession:
                     trial.run(samples)
                 if times is not None and (now := _times_of(loaded, workload)) is not None:
                     samples.spent.append(now.since(times))
+                limits.append(self._probe.measure(threads))
                 self._ask_peer(call, samples)
                 self._listener.measuring(title, repeat + 1, self._plan.repeats)
-            limits = higher(limits, self._probe.measure(threads))
         finally:
             if samples.tokens_per_s:
-                self._hand_out(loaded, options, workload, samples, limits)
+                self._hand_out(loaded, options, workload, samples, middle(limits[1:] or limits))
 
     def _ask_peer(self, call: PeerCall, samples: Samples) -> None:
         peer = self._peer

@@ -17,6 +17,7 @@ from runtime.benchmark.results import Row
 from runtime.benchmark.session import BenchSession
 from runtime.benchmark.trials import BenchStopped
 from runtime.benchmark.workloads import BenchPlan, Workload
+from runtime.devices.costs import MachineLimits
 from runtime.errors import DeviceError
 
 PLAN = BenchPlan(
@@ -76,8 +77,15 @@ class FakePeer:
         self._stopped.set()
 
 
-def run(plan: BenchPlan, log: Log, loads: FakeLoads, peer: FakePeer | None = None, paths: tuple[Path, ...] = (MODEL,)):
-    probe = FakeProbe()
+def run(
+    plan: BenchPlan,
+    log: Log,
+    loads: FakeLoads,
+    peer: FakePeer | None = None,
+    paths: tuple[Path, ...] = (MODEL,),
+    probe: FakeProbe | None = None,
+):
+    probe = probe or FakeProbe()
     session = BenchSession(plan, log, version="9", peer=peer, load=loads, open_probe=lambda options, progress: probe)
     try:
         session.run(paths)
@@ -106,9 +114,22 @@ def test_every_test_of_the_plan_becomes_a_row() -> None:
         assert len(row.step_time_ratio_samples) == (3 if is_several else 0)
         assert (row.inter_token_p50_ms is None) == (row.workload.test in ("prefill", "verify"))
         assert (row.ttft_s is not None) == (row.overhead_ms is not None) == (row.workload.test == "generate")
-    assert probe.asked == [1] * 2 * len(log.rows)
+    assert probe.asked == [1] * (1 + 3) * len(log.rows)
     assert log.notes == ["a model.gguf: a note"]
     assert log.titles[0] == ("a model, prefill 40, 1 thread", 0, 3)
+
+
+def test_the_limit_is_the_middle_of_those_measured_beside_each_repeat() -> None:
+    """Memory that is quick before the test, or in one repeat, makes no test look slow."""
+
+    class Drifting(FakeProbe):
+        def measure(self, threads: int) -> MachineLimits:
+            limits = super().measure(threads)
+            return replace(limits, read_bytes_per_s=(9e9, 1e9, 8e9, 2e9)[(len(self.asked) - 1) % 4])
+
+    log = Log()
+    run(PLAN, log, FakeLoads(), probe=Drifting())
+    assert [device.read_bytes_per_s for row in log.rows for device in row.devices] == [2e9] * len(log.rows)
 
 
 def test_every_model_and_load_is_measured() -> None:
