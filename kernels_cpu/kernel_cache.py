@@ -151,9 +151,11 @@ class KernelCache:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                except OSError:
+                except BlockingIOError:
                     wait()
                     time.sleep(WAIT_STEP_S)
+                except OSError:
+                    break  # a file system without locks: at worst something is compiled twice
             yield
 
     def _compile_missing(self, names: Sequence[str], progress: Progress | None) -> dict[str, bytes | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -188,6 +189,16 @@ def test_one_that_hangs_is_not_waited_for_without_end(folder: Path, monkeypatch:
     with (KernelCache(folder, ISA).folder / LOCK_NAME).open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert packs(compiled(folder, [NAME, OTHER])[2][NAME])
+
+
+def test_a_file_system_without_locks_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(kernel_cache, "LONGEST_WAIT_S", 0.5)
+    (KernelCache(folder, ISA).folder / f"{OTHER}.o").unlink()
+    assert compiled(folder, [NAME, OTHER])[1] == [(0, 1), (1, 1)]
 
 
 def test_kernels_that_nobody_used_for_months_are_removed(folder: Path) -> None:
