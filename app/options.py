@@ -198,6 +198,14 @@ def real_number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Words, separated by commas, or argparse's own error."""
+    found = tuple(word.strip() for word in text.split(","))
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list such as f16,q8_0")
+    return found
+
+
 def preferences_of(namespace: argparse.Namespace) -> Preferences:
     """What was chosen on the command line."""
     chosen = {option.key: getattr(namespace, option.key, None) for option in OPTIONS}

@@ -128,6 +128,7 @@ def test_compiled_packages_are_pinned_for_every_platform() -> None:
 VIOLATIONS = {
     "Rooms import only to the right": ("models/one.py", "import runtime"),
     "app uses runtime's public names": ("app/one.py", "import models"),
+    "No command imports another": ("app/tune/one.py", "import app.bench"),
     "runtime reaches the kernel rooms only": ("runtime/one.py", "import kernels_cpu"),
     "Numba and llvmlite live in kernels_cpu": ("models/one.py", "import numba"),
     "CuPy lives in kernels_gpu": ("kernels_cpu/one.py", "import cupy"),
@@ -139,6 +140,7 @@ VIOLATIONS = {
 ALLOWED = {
     "app/cli.py": "import argparse\nimport runtime",
     "app/chat/screen.py": "import textual.app",
+    "app/tune/one.py": "import app.measuring\nimport app.charts",
     "runtime/devices/cpu.py": "import kernels_cpu.one",
     "runtime/engine.py": "import models\nimport runtime.devices.cpu",
     "kernels_cpu/one.py": "import numba\nimport models",
@@ -146,10 +148,13 @@ ALLOWED = {
 }
 
 
+APP_FOLDERS = ("batch", "bench", "charts", "chat", "evaluate", "measuring", "plan", "tune")
+
+
 def small_house(folder: Path, files: dict[str, str]) -> None:
-    """The five rooms with these files alone, under this repository's rules."""
+    """The rooms and the folders of app that rules name, with these files alone, under this repository's rules."""
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for room in ROOMS:
+    for room in (*ROOMS, *(f"app/{name}" for name in APP_FOLDERS)):
         (folder / room).mkdir()
         (folder / room / "__init__.py").touch()
     for name, source in files.items():

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.bench.plot_file import check_plot_name
+from app.charts.plot_file import check_plot_name
 from app.errors import UsageError
-from app.options import Preferences, whole_number
+from app.options import Preferences, whole_number, words
 
 FORMATS = ("md", "json", "jsonl", "csv")
 PEERS = ("llama.cpp", "ik_llama.cpp")
@@ -72,14 +72,6 @@ def temperatures(text: str) -> tuple[float, ...]:
         return tuple(float(word) for word in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0,0.8") from error
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Words, separated by commas, or argparse's own error."""
-    found = tuple(word.strip() for word in text.split(","))
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list such as f16,q8_0")
-    return found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

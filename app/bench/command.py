@@ -14,18 +14,19 @@ from typing import Any
 
 from app.adapters import adapter_choices, adapter_text
 from app.bench.arguments import BenchRequest
-from app.bench.chart_drawing import draw_chart
-from app.bench.charts import panels
+from app.bench.chart import panels
 from app.bench.documents import csv_text, json_text, line_values
 from app.bench.finding_peer import find_peer
 from app.bench.guessing import guessing_plan
 from app.bench.markdown import markdown
-from app.bench.numbers import range_text, rate_text, remark, row_title
-from app.bench.plot_file import write_plot
-from app.bench.terminal_chart import terminal_chart
-from app.bench.worker import run_stoppable
+from app.bench.numbers import remark, row_title
+from app.charts.chart_drawing import draw_chart
+from app.charts.plot_file import write_plot
+from app.charts.terminal_chart import terminal_chart
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, UsageError
+from app.figures import range_text, rate_text
 from app.loading import resolve_with_progress, stage_title
+from app.measuring.stoppable import run_stoppable
 from app.options import gpu_layers_of
 from app.output import Console, ProgressBar
 from app.versions import package_versions, tandem_version

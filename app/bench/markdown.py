@@ -8,20 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app.bench.numbers import (
-    engine_text,
-    giga_text,
-    mega_text,
-    model_text,
-    range_text,
-    rate_text,
-    ratio_text,
-    remark,
-    row_title,
-    share_text,
-)
+from app.bench.numbers import engine_text, model_text, remark, row_title
+from app.figures import giga_text, mega_text, range_text, rate_text, ratio_text, share_text
+from app.measuring.markdown import environment_lines, grid
 from runtime.benchmark.comparison import Comparison
-from runtime.benchmark.results import Environment, Results, Row
+from runtime.benchmark.results import Results, Row
 
 _POSITIONS = 8  # of a draft, in the table; JSON has them all
 
@@ -81,25 +72,6 @@ def markdown(results: Results) -> str:
     parts = [_table(_COLUMNS, rows), _costs(rows), _ratios(rows), _guesses(rows)]
     parts.append(environment_lines(results.environment))
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def grid(titles: Sequence[str], figures: Sequence[bool], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns as wide as their longest text."""
-    widths = [max(3, len(title), *(len(line[idx]) for line in lines)) for idx, title in enumerate(titles)]
-
-    def written(texts: Sequence[str]) -> str:
-        cells = (
-            text.rjust(width) if is_figure else text.ljust(width)
-            for text, width, is_figure in zip(texts, widths, figures, strict=True)
-        )
-        return f"| {' | '.join(cells)} |"
-
-    rule = "|".join(
-        f" {'-' * (width - 1)}: " if is_figure else f" {'-' * width} "
-        for width, is_figure in zip(widths, figures, strict=True)
-    )
-    escaped = [[text.replace("|", "\\|") for text in line] for line in lines]
-    return "\n".join([written(titles), f"|{rule}|", *map(written, escaped)])
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
@@ -208,21 +180,6 @@ def _guesses(rows: Sequence[Row]) -> str:
     if reasons:
         parts.append("Guessing stopped for a while:\n" + "\n".join(f"- {reason}" for reason in reasons))
     return "\n\n".join(parts)
-
-
-def environment_lines(environment: Environment) -> str:
-    """Where and when, as a list."""
-    machine = environment.machine
-    memory = machine.get("memory_total_bytes")
-    facts = {
-        "date": environment.date,
-        "CPU": f"{machine.get('cpu_name')}, {machine.get('num_cores')} cores, {machine.get('isa')}",
-        "memory": f"{memory / 2**30:.1f} GiB, huge pages {machine.get('huge_pages')}" if memory else "unknown",
-        "load": f"{environment.load_start} at the start, {environment.load_end} at the end",
-        "Tandem": environment.tandem,
-        "versions": ", ".join(f"{name} {version}" for name, version in environment.versions.items()),
-    }
-    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 
 def comparison_markdown(comparison: Comparison) -> str:

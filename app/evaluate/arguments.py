@@ -10,10 +10,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.arguments import words
-from app.bench.plot_file import check_plot_name
+from app.charts.plot_file import check_plot_name
 from app.errors import UsageError
-from app.options import LOAD_OPTIONS, Preferences, add_flags, whole_number
+from app.options import LOAD_OPTIONS, Preferences, add_flags, whole_number, words
 
 FORMATS = ("md", "json")
 USAGE = (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.bench.charts import Bar, Panel
-from app.bench.numbers import mega_text, rate_text
+from app.charts.panels import Bar, Panel
 from app.evaluate.numbers import divergence_text, perplexity_text, row_label
+from app.figures import mega_text, rate_text
 from runtime.benchmark.statistics import Spread
 from runtime.evaluation.results import Results, Row
 

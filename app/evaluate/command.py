@@ -13,14 +13,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.bench.chart_drawing import draw_chart
-from app.bench.plot_file import write_plot
-from app.bench.worker import run_stoppable
+from app.charts.chart_drawing import draw_chart
+from app.charts.plot_file import write_plot
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
 from app.evaluate.arguments import EvaluateRequest
 from app.evaluate.chart import panels
 from app.evaluate.markdown import markdown
 from app.loading import resolve_with_progress, stage_title
+from app.measuring.stoppable import run_stoppable
 from app.options import engine_options
 from app.output import Console, ProgressBar
 from app.verify_speculation import read_prompts

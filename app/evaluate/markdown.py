@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app.bench.markdown import environment_lines, grid
-from app.bench.numbers import mega_text, rate_text
 from app.evaluate.numbers import (
     cache_text,
     divergence_text,
@@ -19,6 +17,8 @@ from app.evaluate.numbers import (
     row_label,
     share_text,
 )
+from app.figures import mega_text, rate_text
+from app.measuring.markdown import environment_lines, grid
 from runtime.benchmark.results import Environment
 from runtime.evaluation.results import Choice, Parting, Results, Row, Setting
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from app.bench.numbers import rate_text
+from app.figures import rate_text
 from runtime.catalog import size_text
 from runtime.memory import DeviceBill
 from runtime.plans import ModelPlan

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.plot_file import check_plot_name
+from app.charts.plot_file import check_plot_name
 from app.options import LOAD_OPTIONS, Preferences, add_flags
 
 USAGE = "tandem tune [MODEL] [-c N] [--plot FILE.svg] [--json] [--dry-run] [flags]"

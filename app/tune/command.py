@@ -10,12 +10,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.bench.chart_drawing import draw_chart
-from app.bench.plot_file import write_plot
-from app.bench.terminal_chart import terminal_chart
-from app.bench.worker import run_stoppable
+from app.charts.chart_drawing import draw_chart
+from app.charts.plot_file import write_plot
+from app.charts.terminal_chart import terminal_chart
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS
 from app.loading import resolve_with_progress, stage_title
+from app.measuring.stoppable import run_stoppable
 from app.options import engine_options
 from app.output import Console, ProgressBar
 from app.profiles import Profile, profile_path, save_profile

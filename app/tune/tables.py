@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.bench.charts import Bar, Panel
-from app.bench.numbers import rate_text
+from app.charts.panels import Bar, Panel
+from app.figures import rate_text
 from runtime.benchmark.statistics import Spread
 from runtime.tuning.samples import ANSWER_PROMPT_TOKENS, ANSWER_TOKENS, Stage, TuneResult, TuneSample
 from runtime.tuning.session import setting_text

@@ -17,7 +17,6 @@ from bench_rows import FakeLoads, FakeProbe, make_row, peer_row, write_llama_ben
 import app.bench.command
 import app.cli
 from app.bench.command import run
-from app.bench.worker import run_stoppable
 from app.output import Console
 from runtime.benchmark.results import Row
 from runtime.benchmark.session import BenchSession
@@ -236,9 +235,3 @@ def test_a_real_session_from_flags_to_json(monkeypatch: pytest.MonkeyPatch, mode
         ("tandem", "generate", ""),
     ]
     assert rows[0]["peer_ratio"]["ratio"]["median"] > 0 and rows[9]["peer_ratio"] is None
-
-
-def test_the_worker_raises_what_the_work_raised() -> None:
-    assert run_stoppable(lambda: None, lambda: pytest.fail("nobody asked for it")) is False
-    with pytest.raises(ZeroDivisionError):
-        run_stoppable(lambda: 1 / 0, lambda: None)  # type: ignore[arg-type, return-value]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, floor, log10
 
-from app.bench.charts import Bar, Panel
-from app.bench.drawing import Box, Drawing, Line, Shape, Text
-from app.bench.numbers import rate_text
+from app.charts.drawing import Box, Drawing, Line, Shape, Text
+from app.charts.panels import Bar, Panel
+from app.figures import rate_text
 
 _BAR_WIDTH, _RIGHT = 420, 110
 _LEAST_LEFT, _MOST_LETTERS = 200, 80

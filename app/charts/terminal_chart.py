@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.bench.charts import Bar, Panel
-from app.bench.numbers import rate_text
+from app.charts.panels import Bar, Panel
+from app.figures import rate_text
 
 _FULL = "\u2588"
 _EIGHTHS = ("", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589")

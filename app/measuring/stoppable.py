@@ -33,7 +33,7 @@ def run_stoppable(work: Callable[[], None], stop: Callable[[], None]) -> bool:
 
     try:
         with HeldInterrupt() as interrupt, _terminating_as(interrupt):
-            threading.Thread(target=run, name="tandem-bench", daemon=True).start()
+            threading.Thread(target=run, name="tandem-measuring", daemon=True).start()
             was_stopped = False
             while not done.wait(_LOOK_EVERY_S):
                 if interrupt.is_noted and not was_stopped:

@@ -10,7 +10,7 @@ from functools import cache
 
 from PIL import Image, ImageDraw, ImageFont
 
-from app.bench.drawing import INK, PAPER, Box, Drawing, Line, Shape, Text
+from app.charts.drawing import INK, PAPER, Box, Drawing, Line, Shape, Text
 
 SCALE = 2
 _ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}

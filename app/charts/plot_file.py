@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from app.bench.drawing import Drawing
-from app.bench.svg_file import svg_text
+from app.charts.drawing import Drawing
+from app.charts.svg_file import svg_text
 from app.errors import UsageError
 from app.output import Console
 
@@ -19,7 +19,7 @@ def _svg(drawing: Drawing) -> bytes:
 
 
 def _png(drawing: Drawing) -> bytes:
-    from app.bench.png_file import png_bytes
+    from app.charts.png_file import png_bytes
 
     return png_bytes(drawing)
 

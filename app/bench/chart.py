@@ -1,16 +1,15 @@
-"""What a chart shows: panels of bars, made from rows.
+"""What the chart of a bench shows: the rows as bars, a panel for each kind of test.
 
-Owns the grouping and the labels.  Does not know terminals or SVG.
+Owns the grouping and the labels.  Does not know how it is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.bench.numbers import engine_text, model_text, threads_text
+from app.charts.panels import Bar, Panel
 from runtime.benchmark.results import Row
-from runtime.benchmark.statistics import Spread
 
 _TITLES = {
     "prefill": "Prompt, tokens/s",
@@ -20,33 +19,6 @@ _TITLES = {
     "generate": "Decode through the whole engine, tokens/s",
     "guess": "Answers with guesses, tokens/s",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """limit: what the machine would allow, in tokens/s, if known.  series: whose bar it is.
-
-    figure: what stands at its end; None: the median as a rate.
-    """
-
-    label: str
-    series: str
-    spread: Spread
-    limit: float | None
-    figure: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """Bars that share a scale."""
-
-    title: str
-    bars: tuple[Bar, ...]
-
-    @property
-    def most(self) -> float:
-        """The end of the scale."""
-        return max(bar.spread.most for bar in self.bars)
 
 
 def panels(rows: Sequence[Row]) -> tuple[Panel, ...]:

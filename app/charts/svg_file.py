@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from app.bench.drawing import INK, PAPER, Box, Drawing, Line, Shape, Text
+from app.charts.drawing import INK, PAPER, Box, Drawing, Line, Shape, Text
 
 
 def svg_text(drawing: Drawing) -> str:

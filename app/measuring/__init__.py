@@ -1,0 +1,1 @@
+"""What `tandem bench`, `eval` and `tune` share: long work that can be stopped, its progress, where it was done."""
