@@ -8,12 +8,13 @@ the other, each at a multiple of 256 bytes:
 
     low     [rows][units][16 or 8 bytes]                       the low bits of a unit's codes (8 bits: two such planes)
     high    [rows][units][4 or 8 bytes]                        the high bits of a unit's codes
-    sub     [rows][units][2 bytes]                             sub-scales (and sub-minima) of its groups
-    scale   [rows][units / units_per_scale][1 or 2 float16]    scale (and minimum)
+    sub     [rows][units][1 or 2 bytes]                        sub-scales (and sub-minima) of its groups
+    scale   [rows][units / units_per_scale][1, 2 or 4 bytes]   an exponent, or a float16 scale (and minimum)
 
 Codes in a plane of 4 bits: byte j of 16 holds element j (low nibble) and 16 + j.  2 bits: byte j of 8 holds elements
 j, 8 + j, 16 + j, 24 + j.  1 bit: bit i of byte k of 4 belongs to element 4 * i + k.  8 bits: element j of its half.
-So four codes that meet four activations in one dp4a come out of one word by a shift and a mask.
+So four codes that meet four activations in one dp4a come out of one word by a shift and a mask; codes that stand for
+values of a table by byte permutations beside.
 
 Plain matrices (F32, F16, BF16) stay rows of their own numbers, each row a multiple of 16 bytes.
 """
@@ -24,17 +25,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from models.formats import FORMATS, BlockFormat
 
 UNIT = 32  # columns
 PLANE_ALIGNMENT = 256
-_SUB_KINDS = {None: 0, "six_bit_pairs": 1, "nibble_pairs": 2, "six_bit": 3, "int8": 3}
+_SUB_KINDS = {None: 0, "six_bit_pairs": 1, "nibble_pairs": 2, "six_bit": 3, "int8": 3, "four_and_two_bits": 4}
+_SUB_BYTES = (0, 2, 2, 2, 1)  # by kind
 _PLAIN_KINDS = {"F32": 0, "F16": 1, "BF16": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaneFormat:
-    """A format as planes.  sub_kind: 0 none, 1 a scale and a minimum, 2 two of both in nibbles, 3 two signed scales."""
+    """A format as planes.
+
+    sub_kind: 0 none, 1 a scale and a minimum, 2 two of both in nibbles, 3 two signed scales, 4 one signed scale.
+    has_exponents: a byte is the scale (see models.formats).  code_values: what 16 codes stand for, if not themselves.
+    """
 
     name: str
     low_bits: int
@@ -44,6 +52,8 @@ class PlaneFormat:
     minimum_sign: int
     sub_kind: int
     units_per_scale: int
+    has_exponents: bool
+    code_values: tuple[int, ...] | None
 
     @property
     def low_bytes(self) -> int:
@@ -60,11 +70,11 @@ class PlaneFormat:
 
     @property
     def sub_bytes(self) -> int:
-        return 2 if self.sub_kind else 0
+        return _SUB_BYTES[self.sub_kind]
 
     @property
     def scale_bytes(self) -> int:
-        return 4 if self.minimum_sign else 2
+        return 1 if self.has_exponents else 4 if self.minimum_sign else 2
 
     def defines(self) -> tuple[str, ...]:
         """What the sources are told."""
@@ -76,6 +86,9 @@ class PlaneFormat:
             f"MINIMUM_SIGN {self.minimum_sign}",
             f"SUB_KIND {self.sub_kind}",
             f"UNITS_PER_SCALE {self.units_per_scale}",
+            f"HAS_EXPONENTS {int(self.has_exponents)}",
+            f"HAS_CODE_VALUES {int(self.code_values is not None)}",
+            *([] if self.code_values is None else [f"CODE_VALUES {_words(self.code_values)}"]),
         )
 
 
@@ -95,6 +108,11 @@ class MatrixLayout:
     size_bytes: int
 
 
+def _words(values: tuple[int, ...]) -> str:
+    """16 signed bytes as four words of C, the first value lowest."""
+    return ", ".join(f"0x{word:08x}u" for word in np.array(values, np.int8).view("<u4"))
+
+
 def _plane_format(block_format: BlockFormat) -> PlaneFormat:
     """A format's planes.  A group of 16 or 32 columns shares a sub-scale."""
     is_bytes = block_format.has_field("values")
@@ -108,20 +126,15 @@ def _plane_format(block_format: BlockFormat) -> PlaneFormat:
         minimum_sign=block_format.minimum_sign,
         sub_kind=_SUB_KINDS[block_format.sub_scale_encoding],
         units_per_scale=block_format.block_elements // UNIT,
+        has_exponents=block_format.scale_encoding == "exponent",
+        code_values=block_format.code_values,
     )
 
 
 PLANE_FORMATS: Mapping[str, PlaneFormat] = MappingProxyType(
-    {
-        name: _plane_format(block_format)
-        for name, block_format in FORMATS.items()
-        if not block_format.is_plain and block_format.code_values is None
-    }
+    {name: _plane_format(block_format) for name, block_format in FORMATS.items() if not block_format.is_plain}
 )
-"""The quantised formats whose codes are numbers, by name."""
-
-SUPPORTED_FORMATS = (*(name for name, block_format in FORMATS.items() if block_format.is_plain), *PLANE_FORMATS)
-"""All formats that the kernels multiply with."""
+"""The quantised formats, by name."""
 
 
 def is_plain(format_name: str) -> bool:

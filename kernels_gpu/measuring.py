@@ -103,13 +103,13 @@ class CardMeter:
         prompt = self._device.load(SOURCES / "prefill.cu", defines, ["product_prefill"])["product_prefill"]
         found = []
         for count, name in zip(STEP_COUNTS, names, strict=True):
-            shared = (records, capacity, 0, count, matrix.split, None, STORE, out, rows)
+            shared = (records, capacity, 0, count, matrix.split, None, 1.0, STORE, out, rows)
             grid = (-(-rows * matrix.split // WARPS),)
             elapsed_ms = self._launches(kernels[name], grid, PRODUCT_THREADS, copies, (rows, units, *shared))
             moved_bytes = matrix_bytes + record_bytes(count, columns, terms) + 4 * count * rows
             found.append(self._measured(f"{format_name} {name}", elapsed_ms, moved_bytes, count * terms))
         grid = (-(-rows // PREFILL_ROWS), -(-sizes.tokens // PREFILL_TOKENS))
-        arguments = (rows, units, records, capacity, sizes.tokens, None, STORE, out, rows)
+        arguments = (rows, units, records, capacity, sizes.tokens, None, 1.0, STORE, out, rows)
         elapsed_ms = self._launches(prompt, grid, PRODUCT_THREADS, copies, arguments)
         moved_bytes = matrix_bytes + record_bytes(sizes.tokens, columns, terms) + 4 * sizes.tokens * rows
         found.append(self._measured(f"{format_name} prompt", elapsed_ms, moved_bytes, sizes.tokens * terms))
@@ -135,13 +135,13 @@ class CardMeter:
         shape = (heads, kv_heads, head_dim, head_dim**-0.5, 0)
         attend_ms = self._launches(
             loaded["attend"], (max_spans, kv_heads * batches, 1), ATTENTION_THREADS, caches,
-            (last, slots, tables, num_pages, *shape, partial, max_spans), before=(q, width),
+            (last, slots, tables, num_pages, *shape, 0.0, partial, max_spans), before=(q, width),
             shared_bytes=4 * (HEADS_OF_BLOCK * head_dim + 8 * ATTENTION_THREADS),
         )  # fmt: skip
         rows = PROMPT_ROWS // min(heads // kv_heads, HEADS_OF_BLOCK)
         prompt_ms = self._launches(
             loaded["attend_prompt"], (-(-tokens // rows), kv_heads * batches), ATTENTION_THREADS, caches,
-            (positions, slots, tables, num_pages, tokens, *shape, out, width), before=(q, width),
+            (positions, slots, tables, num_pages, tokens, *shape, 0.0, None, out, width), before=(q, width),
         )  # fmt: skip
         pairs = tokens * sizes.positions - tokens * (tokens - 1) // 2
         named = "/".join(cache_types)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from kernels_gpu.layout import SUPPORTED_FORMATS, UNIT, MatrixLayout, aligned, is_plain, matrix_layout
+from kernels_gpu.layout import UNIT, MatrixLayout, aligned, is_plain, matrix_layout
 from kernels_gpu.precision import Precision, record_bytes, terms_for
 from models.program import (
     Attend,
     Buffer,
     Embed,
     GatedProject,
+    MixExperts,
     Normalize,
     Operation,
     Project,
@@ -25,7 +26,6 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
     buffers_of,
-    refinements_of,
 )
 from models.segments import Segment
 
@@ -210,10 +210,6 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
     wanted: dict[str, set[int]] = {}
     buffers = {segment.program.hidden.name: segment.program.hidden}
     for operation in segment.operations:
-        if isinstance(operation, Project | GatedProject) and operation.x == segment.program.hidden:
-            raise UnsupportedError(
-                "the model multiplies hidden states without a norm, which the GPU kernels can't do: load it on the CPU"
-            )
         _add_operation(plan, operation, tensors, precision, wanted, limits.cache_types)
         buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
         if isinstance(operation, GatedProject):
@@ -239,12 +235,12 @@ def _add_operation(
         if not matrix.is_plain:
             wanted.setdefault(x.name, set()).add(terms)
 
-    for refinement in refinements_of(operation):
-        raise UnsupportedError(f"the model has {refinement}, which the GPU kernels can't do: load it on the CPU")
     match operation:
         case Embed(weight=weight):
             _add_matrix(plan, tensors, weight)
-        case Normalize(weight=weight):
+        case Normalize(x=x, weight=weight):
+            if x.width % UNIT:
+                raise UnsupportedError(f"norm {weight} has {x.width} values; the GPU kernels take multiples of {UNIT}")
             _add_vector(plan, tensors, weight)
         case Project(x=x, parts=parts, is_coarse=is_coarse):
             for part in parts:
@@ -263,6 +259,10 @@ def _add_operation(
                     _add_vector(plan, tensors, name)
             if rope is not None and rope not in plan.ropes:
                 plan.ropes.append(rope)
+        case MixExperts():
+            raise UnsupportedError("the model mixes experts, which the GPU kernels can't do: load it on the CPU")
+        case Attend(sinks=str(sinks)):
+            _add_vector(plan, tensors, sinks)
         case _:
             pass
 
@@ -288,10 +288,6 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str, plain_
     if name not in plan.matrices:
         format_name = tensors[name].format.name
         rows, columns = tensors[name].shape
-        if format_name not in SUPPORTED_FORMATS:
-            raise UnsupportedError(
-                f"weight {name} has format {format_name}, which the GPU kernels cannot multiply with"
-            )
         step = plain_step if is_plain(format_name) else UNIT
         if columns % step:
             raise UnsupportedError(f"weight {name} has {columns} columns; the GPU kernels take multiples of {step}")

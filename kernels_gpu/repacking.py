@@ -47,7 +47,7 @@ def pieces(
         yield at + first_row * units * planes.high_bytes, _pack(codes, planes.high_bits)
     if planes.sub_kind:
         sub = _sub_scales(planes, block_format, blocks)
-        yield layout.planes["sub"].offset_bytes + first_row * units * 2, sub.reshape(-1)
+        yield layout.planes["sub"].offset_bytes + first_row * units * planes.sub_bytes, sub.reshape(-1)
     row_bytes = units // planes.units_per_scale * planes.scale_bytes
     yield layout.planes["scale"].offset_bytes + first_row * row_bytes, _scales(block_format, blocks)
 
@@ -96,7 +96,7 @@ def _pack(codes: Bytes, bits: int) -> Bytes:
 
 
 def _sub_scales(planes: PlaneFormat, block_format: BlockFormat, blocks: Bytes) -> Bytes:
-    """Two bytes a unit: scale and minimum, or what belongs to its first and its last 16 columns."""
+    """Two bytes a unit: scale and minimum, or what belongs to its first and its last 16 columns; or one byte."""
     field = block_format.field("sub_scales")
     stored = blocks[..., field.offset_bytes : field.offset_bytes + field.size_bytes]
     match block_format.sub_scale_encoding:
@@ -110,6 +110,11 @@ def _sub_scales(planes: PlaneFormat, block_format: BlockFormat, blocks: Bytes) -
             low = stored[..., groups % 8] >> (groups // 8 * 4).astype(np.uint8) & np.uint8(15)
             high = stored[..., 8 + groups % 4] >> (groups // 4 * 2).astype(np.uint8) & np.uint8(3)
             return (low | high << np.uint8(4)) - np.uint8(32)
+        case "four_and_two_bits":
+            groups = np.arange(8)
+            low = stored[..., 2 + groups // 2] >> (groups % 2 * 4).astype(np.uint8) & np.uint8(15)
+            high = stored[..., groups // 4] >> (groups % 4 * 2).astype(np.uint8) & np.uint8(3)
+            return (low | high << np.uint8(4)) - np.uint8(32)
         case _:
             assert planes.sub_kind in (2, 3), "a new encoding of sub-scales"
             return np.ascontiguousarray(stored)
@@ -117,6 +122,6 @@ def _sub_scales(planes: PlaneFormat, block_format: BlockFormat, blocks: Bytes) -
 
 def _scales(block_format: BlockFormat, blocks: Bytes) -> Bytes:
     names = ("scale", "minimum") if block_format.minimum_sign else ("scale",)
-    offsets = [block_format.field(name).offset_bytes for name in names]
-    parts = [blocks[..., offset : offset + 2] for offset in offsets]
+    fields = [block_format.field(name) for name in names]
+    parts = [blocks[..., field.offset_bytes : field.offset_bytes + field.size_bytes] for field in fields]
     return np.concatenate(parts, axis=-1).reshape(-1)

@@ -37,12 +37,13 @@ from models.program import (
     Rope,
     RotateAndStore,
     SelectOutputs,
+    SoftCap,
 )
 from models.segments import Segment
 
 SOURCES = Path(__file__).resolve().parent / "sources"
 STORE, ADD = 0, 1  # modes.cuh
-MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3}
+MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4}
 BUCKETS = (1, 2, 4, 8)  # tokens that a product is compiled for
 PREFILL_ROWS, PREFILL_TOKENS = 64, 64  # of a block
 PRODUCT_THREADS, ROW_THREADS, ATTENTION_THREADS = 128, 256, 128
@@ -52,7 +53,7 @@ HEADS_OF_BLOCK = 4  # query heads that one block of `attend` does
 QUANTIZED = tuple(f"{kind}_{count}" for kind in ("product", "gated") for count in BUCKETS) + ("embed",)
 PREFILL = ("product_prefill",)
 PLAIN = (*(f"product_{count}" for count in BUCKETS), "embed")
-ROWS = ("normalize", "quantize", "select_rows", "combine_gate")
+ROWS = ("normalize", "quantize", "select_rows", "combine_gate", "cap_softly")
 ATTENTION = ("rotate_and_store", "attend", "combine")
 PROMPT_ATTENTION = ("attend_prompt",)
 PROMPT_ROWS = 32  # tokens times heads of a block of attend_prompt
@@ -108,12 +109,16 @@ class StepMaker:
 
     def launches(self, shape: BatchShape) -> list[Launch]:
         """Everything for a batch of that shape, in order."""
-        return [step for operation in self.segment.operations for step in self._steps(operation, shape)]
+        steps = [step for operation in self.segment.operations for step in self._steps(operation, shape)]
+        if self.segment.takes_tokens:
+            return steps
+        return [*self._quantize(self.segment.program.hidden, shape), *steps]
 
     def _steps(self, operation: Operation, shape: BatchShape) -> Iterator[Launch]:
         match operation:
             case Embed():
                 yield self._embed(operation, shape)
+                yield from self._quantize(operation.out, shape)
             case Normalize():
                 yield self._normalize(operation, shape)
             case Project():
@@ -128,6 +133,9 @@ class StepMaker:
                 yield from self._attend(operation, shape)
             case SelectOutputs():
                 yield self._select(operation, shape)
+                yield from self._quantize(operation.out, shape)
+            case SoftCap():
+                yield self._cap(operation, shape)
 
     # --- pieces ---------------------------------------------------------------------------------------
     def _module(self, matrix: Matrix, terms: int) -> Module:
@@ -194,34 +202,46 @@ class StepMaker:
             )  # fmt: skip
 
     def _product(
-        self, matrix: Matrix, x: Buffer, out: Buffer, bias: str | None, mode: int, terms: int, shape: BatchShape
+        self,
+        matrix: Matrix,
+        x: Buffer,
+        out: Buffer,
+        terms: int,
+        shape: BatchShape,
+        *,
+        bias: str | None = None,
+        scale: float = 1.0,
+        mode: int = STORE,
     ) -> Iterator[Launch]:
         if matrix.is_plain:
             given: tuple[Argument, ...] = self._floats(x)
         else:
             given = (self._records(x, terms), self._area(x).rows)
         weights = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix))
+        finish = (self._vector(bias), scale, mode, *self._floats(out))
         module = self._module(matrix, terms)
         if self._is_prefill(matrix, x, shape):
             tiles = (-(-matrix.num_rows // PREFILL_ROWS), -(-shape.num_tokens // PREFILL_TOKENS))
             yield launch(
                 _prefill_module(module), "product_prefill", tiles, PRODUCT_THREADS,
-                *weights, *given, shape.num_tokens, self._vector(bias), mode, *self._floats(out),
+                *weights, *given, shape.num_tokens, *finish,
             )  # fmt: skip
             return
         grid = (-(-matrix.num_rows * matrix.split // WARPS),)
         for first, count in _tiles(self._count(x, shape)):
             yield launch(
                 module, f"product_{_bucket(count)}", grid, PRODUCT_THREADS,
-                *weights, *given, first, count, matrix.split, self._vector(bias), mode, *self._floats(out),
+                *weights, *given, first, count, matrix.split, *finish,
             )  # fmt: skip
 
     def _project(self, operation: Project, shape: BatchShape) -> Iterator[Launch]:
-        mode = ADD if operation.add else STORE
+        mode, scale = ADD if operation.add else STORE, 1.0 if operation.scale is None else float(operation.scale)
         terms = terms_for(self.precision, is_coarse=operation.is_coarse)
         for part in operation.parts:
             matrix = self.plan.matrices[part.weight]
-            yield from self._product(matrix, operation.x, part.out, part.bias, mode, terms, shape)
+            yield from self._product(
+                matrix, operation.x, part.out, terms, shape, bias=part.bias, scale=scale, mode=mode
+            )
             yield from self._quantize(part.out, shape)
 
     def _gated(self, operation: GatedProject, shape: BatchShape) -> Iterator[Launch]:
@@ -239,8 +259,8 @@ class StepMaker:
             yield from self._quantize(operation.out, shape)
         else:
             raised = up_buffer(operation)
-            yield from self._product(gate, operation.x, operation.out, None, STORE, terms, shape)
-            yield from self._product(up, operation.x, raised, None, STORE, terms, shape)
+            yield from self._product(gate, operation.x, operation.out, terms, shape)
+            yield from self._product(up, operation.x, raised, terms, shape)
             yield from self._gate(operation.out, raised, operation.activation, shape)
 
     def _gate(self, gate: Buffer, up: Buffer, activation: Activation, shape: BatchShape) -> Iterator[Launch]:
@@ -257,15 +277,17 @@ class StepMaker:
         return region, rope.dimensions, int(rope.pairing == "neighbours")
 
     def _rotate(self, operation: RotateAndStore, shape: BatchShape) -> Launch:
-        cache = operation.cache
+        cache, temperature = operation.cache, operation.temperature
+        warmth = (0.0, 0) if temperature is None else (float(temperature.scale), temperature.length)
         heads = operation.num_heads + 2 * cache.num_kv_heads
         k, kv_stride = self._floats(operation.k)
         return launch(
             self._attention, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,
             *self._floats(operation.q), k, self._floats(operation.v)[0], kv_stride, operation.num_heads,
             cache.num_kv_heads, cache.head_dim, self._vector(operation.q_norm), self._vector(operation.k_norm),
-            float(operation.epsilon), *self._angles(operation.rope), self._batch("positions"), self._batch("slots"),
-            self._batch("page_tables"), self.limits.table_row, self.places.caches[operation.layer_idx],
+            float(operation.epsilon), *self._angles(operation.rope), *warmth, self._batch("positions"),
+            self._batch("slots"), self._batch("page_tables"), self.limits.table_row,
+            self.places.caches[operation.layer_idx],
         )  # fmt: skip
 
     def _attend(self, operation: Attend, shape: BatchShape) -> Iterator[Launch]:
@@ -283,13 +305,14 @@ class StepMaker:
                 self._row(operation.q, first), self._area(operation.q).stride,
                 self.places.caches[operation.layer_idx], positions, self._batch("slots", first),
                 self._batch("page_tables"), self.limits.table_row, operation.num_heads, cache.num_kv_heads,
-                cache.head_dim, float(operation.scale), cache.window or 0, partial, max_spans,
+                cache.head_dim, float(operation.scale), cache.window or 0, float(operation.soft_cap or 0.0), partial,
+                max_spans,
                 shared_bytes=4 * (HEADS_OF_BLOCK * cache.head_dim + 8 * ATTENTION_THREADS),
             )  # fmt: skip
             yield launch(
                 self._attention, "combine", (operation.num_heads, count), ATTENTION_THREADS,
                 partial, max_spans, positions, operation.num_heads, cache.head_dim, cache.window or 0,
-                self._row(operation.out, first), self._area(operation.out).stride,
+                self._vector(operation.sinks), self._row(operation.out, first), self._area(operation.out).stride,
             )  # fmt: skip
         yield from self._quantize(operation.out, shape)
 
@@ -303,7 +326,7 @@ class StepMaker:
             *self._floats(operation.q), self.places.caches[operation.layer_idx], self._batch("positions"),
             self._batch("slots"), self._batch("page_tables"), self.limits.table_row, shape.num_tokens,
             operation.num_heads, cache.num_kv_heads, cache.head_dim, float(operation.scale), cache.window or 0,
-            *self._floats(operation.out),
+            float(operation.soft_cap or 0.0), self._vector(operation.sinks), *self._floats(operation.out),
         )  # fmt: skip
 
     def _select(self, operation: SelectOutputs, shape: BatchShape) -> Launch:
@@ -311,6 +334,13 @@ class StepMaker:
             ROWS_MODULE, "select_rows", (shape.num_outputs,), ROW_THREADS,
             *self._floats(operation.x), self._batch("outputs"), *self._floats(operation.out),
             self._area(operation.x).units,
+        )  # fmt: skip
+
+    def _cap(self, operation: SoftCap, shape: BatchShape) -> Launch:
+        x = operation.x
+        return launch(
+            ROWS_MODULE, "cap_softly", (-(-x.width // ROW_THREADS), self._count(x, shape)), ROW_THREADS,
+            *self._floats(x), x.width, float(operation.cap),
         )  # fmt: skip
 
 

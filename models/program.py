@@ -285,26 +285,6 @@ def weights_of(operation: Operation) -> Iterator[str]:
             pass
 
 
-def refinements_of(operation: Operation) -> Iterator[str]:
-    """What an operation does beyond the mathematics of plain Llamas, in words: a device may lack a kernel for it."""
-    match operation:
-        case Project(scale=float()):
-            yield "scaled products"
-        case RotateAndStore(temperature=Temperature()):
-            yield "queries that grow with the position"
-        case Attend():
-            if operation.soft_cap is not None:
-                yield "soft caps on attention"
-            if operation.sinks is not None:
-                yield "attention sinks"
-        case SoftCap():
-            yield "soft caps on logits"
-        case MixExperts():
-            yield "a mixture of experts"
-        case _:
-            pass
-
-
 def describe_operation(operation: Operation) -> str:
     """`GatedProject layer 3: x=h gate=blk.3.ffn_gate.weight ...`."""
     where = "" if operation.layer_idx is None else f" layer {operation.layer_idx}"

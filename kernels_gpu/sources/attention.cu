@@ -18,6 +18,7 @@
 //           the limit where there are blocks enough to fill the card (KV heads times spans of 128 positions).
 // Measured  Not yet on a card.
 #include "kv_pages.cuh"
+#include "modes.cuh"
 
 #define SPAN 128
 #define THREADS 128
@@ -41,12 +42,13 @@ __device__ __forceinline__ float rotated(const float* x, int i, const float2* an
 
 extern "C" {
 
+// Q besides grows by 1 + temperature * ln(1 + position / temperature_length), where that is not 0.
 // Grid: (heads of Q, K and V / 4 warps, tokens).
 __global__ void __launch_bounds__(THREADS) rotate_and_store(
     float* q, int q_stride, const float* k, const float* v, int kv_stride, int num_heads, int num_kv_heads,
     int head_dim, const float* q_norm, const float* k_norm, float epsilon, const float2* angles, int dimensions,
-    int is_neighbours, const int* positions, const int* slots, const int* page_tables, int table_stride,
-    byte* cache) {
+    int is_neighbours, float temperature, int temperature_length, const int* positions, const int* slots,
+    const int* page_tables, int table_stride, byte* cache) {
     __shared__ float shared[WARPS][MAX_HEAD_DIM];
     const int token = blockIdx.y, lane = lane_of_thread();
     const int head = blockIdx.x * WARPS + warp_of_thread();
@@ -69,11 +71,14 @@ __global__ void __launch_bounds__(THREADS) rotate_and_store(
     }
     __syncwarp();
     const float2* turns = angles && !is_v ? angles + (size_t)position * (dimensions / 2) : nullptr;
+    float warmth = 1.0f;
+    if (is_q && temperature_length)
+        warmth = fmaf(temperature, logf(1.0f + (float)(position / temperature_length)), 1.0f);
     byte* page = nullptr;
     if (!is_q) page = page_of(cache, page_tables + slots[token] * table_stride, position, kv_head, num_kv_heads, head_dim);
     for (int i = lane; i < head_dim; i += WARP) {
         const float value = rotated(x, i, turns, dimensions, is_neighbours);
-        if (is_q) own[i] = value;
+        if (is_q) own[i] = value * warmth;
         else store_element(page, is_v, position, i, head_dim, value);
     }
 }
@@ -81,8 +86,8 @@ __global__ void __launch_bounds__(THREADS) rotate_and_store(
 // Grid: (spans, KV heads * ceil(heads of one / 4), tokens).  Dynamic shared memory: 4 * (4 * head_dim + 1024) bytes.
 __global__ void __launch_bounds__(THREADS) attend(
     const float* q, int q_stride, byte* cache, const int* positions, const int* slots, const int* page_tables,
-    int table_stride, int num_heads, int num_kv_heads, int head_dim, float scale, int window, float* partial,
-    int max_spans) {
+    int table_stride, int num_heads, int num_kv_heads, int head_dim, float scale, int window, float soft_cap,
+    float* partial, int max_spans) {
     extern __shared__ __align__(16) float dynamic[];
     __shared__ float weights[HEADS][SPAN];
     __shared__ float most_of_warp[HEADS][WARPS], sum_of_warp[HEADS][WARPS];
@@ -119,6 +124,7 @@ __global__ void __launch_bounds__(THREADS) attend(
     float most[HEADS], sums[HEADS];
 #pragma unroll
     for (int head = 0; head < HEADS; head++) {
+        scores[head] = softly_capped(scores[head], soft_cap);
         const float of_warp = warp_max(is_seen ? scores[head] : -3.0e38f);
         if (lane_of_thread() == 0) most_of_warp[head][warp_of_thread()] = of_warp;
     }
@@ -183,17 +189,19 @@ __global__ void __launch_bounds__(THREADS) attend(
     }
 }
 
+// sinks: a score for each head that only takes part in the sum of exponentials; none without an address.
 // Grid: (heads, tokens).
 __global__ void __launch_bounds__(THREADS) combine(const float* partial, int max_spans, const int* positions,
-                                                   int num_heads, int head_dim, int window, float* out,
-                                                   int out_stride) {
+                                                   int num_heads, int head_dim, int window, const float* sinks,
+                                                   float* out, int out_stride) {
     const int head = blockIdx.x, token = blockIdx.y;
     const Visible seen = visible_to(positions[token], window);
     const int first = seen.first / SPAN, last = seen.last / SPAN, cell_size = head_dim + HEADER;
     const float* cells = partial + ((size_t)token * num_heads + head) * max_spans * cell_size;
     float most = cells[(size_t)first * cell_size];
     for (int span = first + 1; span <= last; span++) most = fmaxf(most, cells[(size_t)span * cell_size]);
-    float total = 0.0f;
+    if (sinks) most = fmaxf(most, sinks[head]);
+    float total = sinks ? expf(sinks[head] - most) : 0.0f;
     for (int span = first; span <= last; span++) {
         const float* cell = cells + (size_t)span * cell_size;
         total = fmaf(cell[1], expf(cell[0] - most), total);

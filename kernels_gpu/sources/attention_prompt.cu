@@ -12,6 +12,7 @@
 // Work      Of K and of V each, 16 fused multiply-adds a thread for two 16-byte reads of shared memory.
 // Measured  Not yet on a card.
 #include "kv_pages.cuh"
+#include "modes.cuh"
 
 #define THREADS 128
 #define ROWS 32
@@ -53,11 +54,12 @@ __device__ __forceinline__ float most_of_16(float value) {
 
 extern "C" {
 
-// out[token][head] for `count` tokens.  Grid: (tokens / (32 / heads of a block), KV heads * ceil(heads of one / 4)).
+// out[token][head] for `count` tokens.  soft_cap 0: none; sinks: see combine in attention.cu.
+// Grid: (tokens / (32 / heads of a block), KV heads * ceil(heads of one / 4)).
 __global__ void __launch_bounds__(THREADS, 3) attend_prompt(
     const float* q, int q_stride, byte* cache, const int* positions, const int* slots, const int* page_tables,
-    int table_stride, int count, int num_heads, int num_kv_heads, int head_dim, float scale, int window, float* out,
-    int out_stride) {
+    int table_stride, int count, int num_heads, int num_kv_heads, int head_dim, float scale, int window,
+    float soft_cap, const float* sinks, float* out, int out_stride) {
     __shared__ Tile tile;
     const int group = num_heads / num_kv_heads, batches = (group + HEADS - 1) / HEADS;
     const int kv_head = blockIdx.y / batches, first_head = kv_head * group + blockIdx.y % batches * HEADS;
@@ -117,6 +119,8 @@ __global__ void __launch_bounds__(THREADS, 3) attend_prompt(
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int first = of_row[i].first - start - own_columns, last = of_row[i].last - start - own_columns;
+#pragma unroll
+                for (int j = 0; j < 4; j++) scores[i][j] = softly_capped(scores[i][j], soft_cap);
                 float largest = NOTHING;
 #pragma unroll
                 for (int j = 0; j < 4; j++)
@@ -162,12 +166,18 @@ __global__ void __launch_bounds__(THREADS, 3) attend_prompt(
             const int row = own_rows + i;
             if (row >= num_rows) continue;
             float* target = out + (size_t)(from + row / heads) * out_stride + (first_head + row % heads) * head_dim;
+            float factor = 1.0f;
+            if (sinks) {
+                const float sink = sinks[first_head + row % heads], largest = fmaxf(most[i], sink);
+                factor = expf(most[i] - largest);
+                totals[i] = fmaf(totals[i], factor, expf(sink - largest));
+            }
 #pragma unroll
             for (int piece = 0; piece < PIECES; piece++)
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     const int column = piece * COLUMNS + own_columns + j;
-                    if (column < head_dim) target[column] = results[piece][i][j] / totals[i];
+                    if (column < head_dim) target[column] = results[piece][i][j] * factor / totals[i];
                 }
         }
         from = to;

@@ -71,8 +71,10 @@ __device__ __forceinline__ Rows load_rows(const Planes& planes, const int (&rows
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const size_t at = (size_t)rows[i] * planes.units + unit;
-        loaded.words[i] = load_word(planes, at, word);
-        loaded.words[i + 2] = load_word(planes, at, word + 4);
+        int first, last;
+        load_pair(planes, at, word, first, last);
+        loaded.words[i] = (unsigned)first;
+        loaded.words[i + 2] = (unsigned)last;
         load_scales(planes, at, loaded.scale[i], loaded.minimum[i]);
     }
     return loaded;
@@ -114,10 +116,10 @@ __device__ __forceinline__ void multiply_tile(const Rows& rows, const Stage& sta
 
 extern "C" {
 
-// out[token][row] (+)= x . weights[row] + bias[row] for all `count` tokens.  Grid: (rows / 64, tokens / 64).
+// out[token][row] (+)= (x . weights[row] + bias[row]) * scale for all `count` tokens.  Grid: (rows / 64, tokens / 64).
 __global__ void __launch_bounds__(THREADS) product_prefill(const byte* weights, int num_rows, int units, byte* records,
-                                                           int capacity, int count, const float* bias, int mode,
-                                                           float* out, int out_stride) {
+                                                           int capacity, int count, const float* bias, float scale,
+                                                           int mode, float* out, int out_stride) {
     __shared__ Stage stage;
     const int lane = lane_of_thread(), g = lane / 4, t = lane % 4;
     const int first_row = (blockIdx.x * WARPS + warp_of_thread()) * ROWS_OF_WARP;
@@ -146,7 +148,7 @@ __global__ void __launch_bounds__(THREADS) product_prefill(const byte* weights, 
         for (int i = 0; i < 4; i++) {
             const int row = first_row + g + i / 2 * 8, token = first_token + tile * 8 + 2 * t + i % 2;
             if (row >= num_rows || token >= count) continue;
-            const float sum = sums[tile][i] + (bias ? bias[row] : 0.0f);
+            const float sum = (sums[tile][i] + (bias ? bias[row] : 0.0f)) * scale;
             float* target = out + (size_t)token * out_stride + row;
             *target = mode == ADD ? *target + sum : sum;
         }

@@ -47,6 +47,7 @@
 
 #define THREADS 128
 #define WARPS 4
+#define BLOCKS_OF_4 (HAS_EXPONENTS ? 4 : 5)  // of a multiprocessor; with five, scales from exponents would spill
 
 __device__ __forceinline__ int dot_of_group(const int (&codes)[8], const int (&q)[8], int group) {
     int dot = 0;
@@ -120,11 +121,11 @@ __device__ __forceinline__ float multiply_row(const Planes& planes, const Record
     return own;
 }
 
-// out[token][row] (+)= x . weights[row] + bias[row] for the `count` tokens from `first` on.
+// out[token][row] (+)= (x . weights[row] + bias[row]) * scale for the `count` tokens from `first` on.
 template <int TOKENS>
 __device__ __forceinline__ void product(const byte* weights, int rows, int units, byte* records, int capacity,
-                                        int first, int count, int split, const float* bias, int mode, float* out,
-                                        int out_stride) {
+                                        int first, int count, int split, const float* bias, float scale, int mode,
+                                        float* out, int out_stride) {
     __shared__ float shared[WARPS][TOKENS];
     const int row = blockIdx.x * (WARPS / split) + warp_of_thread() / split;
     const bool is_inside = row < rows;
@@ -134,11 +135,12 @@ __device__ __forceinline__ void product(const byte* weights, int rows, int units
     const int token = lane_of_thread();
     if (!is_inside || token >= count || warp_of_thread() % split) return;
     if (bias) sum += bias[row];
+    sum *= scale;
     float* target = out + (size_t)(first + token) * out_stride + row;
     *target = mode == ADD ? *target + sum : sum;
 }
 
-// out[token][row] = activation(x . gate[row]) * (x . up[row]).
+// out[token][row] = what becomes of x . gate[row] and x . up[row].
 template <int TOKENS>
 __device__ __forceinline__ void gated(const byte* gate, const byte* up, int rows, int units, byte* records,
                                       int capacity, int first, int count, int split, int mode, float* out,
@@ -152,13 +154,14 @@ __device__ __forceinline__ void gated(const byte* gate, const byte* up, int rows
     const float raised = multiply_row<TOKENS>(planes_at(up, rows, units), x, first, count, own_row, split, shared[1]);
     const int token = lane_of_thread();
     if (!is_inside || token >= count || warp_of_thread() % split) return;
-    out[(size_t)(first + token) * out_stride + row] = activated(opened, mode) * raised;
+    out[(size_t)(first + token) * out_stride + row] = gated_value(opened, raised, mode);
 }
 
 #define PRODUCT_PARAMETERS \
     const byte *weights, int rows, int units, byte *records, int capacity, int first, int count, int split, \
-        const float *bias, int mode, float *out, int out_stride
-#define PRODUCT_ARGUMENTS weights, rows, units, records, capacity, first, count, split, bias, mode, out, out_stride
+        const float *bias, float scale, int mode, float *out, int out_stride
+#define PRODUCT_ARGUMENTS \
+    weights, rows, units, records, capacity, first, count, split, bias, scale, mode, out, out_stride
 #define GATED_PARAMETERS \
     const byte *gate, const byte *up, int rows, int units, byte *records, int capacity, int first, int count, \
         int split, int mode, float *out, int out_stride
@@ -167,11 +170,11 @@ __device__ __forceinline__ void gated(const byte* gate, const byte* up, int rows
 extern "C" {
 __global__ void __launch_bounds__(THREADS, 3) product_1(PRODUCT_PARAMETERS) { product<1>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) product_2(PRODUCT_PARAMETERS) { product<2>(PRODUCT_ARGUMENTS); }
-__global__ void __launch_bounds__(THREADS, 5) product_4(PRODUCT_PARAMETERS) { product<4>(PRODUCT_ARGUMENTS); }
+__global__ void __launch_bounds__(THREADS, BLOCKS_OF_4) product_4(PRODUCT_PARAMETERS) { product<4>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) product_8(PRODUCT_PARAMETERS) { product<8>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_1(GATED_PARAMETERS) { gated<1>(GATED_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_2(GATED_PARAMETERS) { gated<2>(GATED_ARGUMENTS); }
-__global__ void __launch_bounds__(THREADS, 5) gated_4(GATED_PARAMETERS) { gated<4>(GATED_ARGUMENTS); }
+__global__ void __launch_bounds__(THREADS, BLOCKS_OF_4) gated_4(GATED_PARAMETERS) { gated<4>(GATED_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_8(GATED_PARAMETERS) { gated<8>(GATED_ARGUMENTS); }
 
 // out[token] = weights[token_ids[token]] * scale.  A block a token, a thread a unit.

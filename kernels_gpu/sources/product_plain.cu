@@ -73,11 +73,11 @@ __device__ __forceinline__ float multiply_row(const byte* weights, int pieces, c
     return own;
 }
 
-// out[token][row] (+)= x . weights[row] + bias[row] for the `count` tokens from `first` on.
+// out[token][row] (+)= (x . weights[row] + bias[row]) * scale for the `count` tokens from `first` on.
 template <int TOKENS>
 __device__ __forceinline__ void product(const byte* weights, int rows, int pieces, const float* x, int x_stride,
-                                        int first, int count, int split, const float* bias, int mode, float* out,
-                                        int out_stride) {
+                                        int first, int count, int split, const float* bias, float scale, int mode,
+                                        float* out, int out_stride) {
     __shared__ float shared[WARPS][TOKENS];
     const int row = blockIdx.x * (WARPS / split) + warp_of_thread() / split;
     const bool is_inside = row < rows;
@@ -86,14 +86,15 @@ __device__ __forceinline__ void product(const byte* weights, int rows, int piece
     const int token = lane_of_thread();
     if (!is_inside || token >= count || warp_of_thread() % split) return;
     if (bias) sum += bias[row];
+    sum *= scale;
     float* target = out + (size_t)(first + token) * out_stride + row;
     *target = mode == ADD ? *target + sum : sum;
 }
 
 #define PARAMETERS \
     const byte *weights, int rows, int pieces, const float *x, int x_stride, int first, int count, int split, \
-        const float *bias, int mode, float *out, int out_stride
-#define ARGUMENTS weights, rows, pieces, x, x_stride, first, count, split, bias, mode, out, out_stride
+        const float *bias, float scale, int mode, float *out, int out_stride
+#define ARGUMENTS weights, rows, pieces, x, x_stride, first, count, split, bias, scale, mode, out, out_stride
 
 extern "C" {
 __global__ void __launch_bounds__(THREADS, 3) product_1(PARAMETERS) { product<1>(ARGUMENTS); }

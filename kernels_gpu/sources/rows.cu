@@ -1,4 +1,4 @@
-// What is done to a token's row between products: norms, rounding to records, choosing rows, gating, top candidates.
+// What is done to a token's row between products: norms, rounding to records, choosing rows, gating, soft caps.
 //
 // Mapping   A block of 256 threads a token.  Four neighbouring lanes share a unit of 32 columns, eight columns each, so
 //           a warp rounds eight units at a time; the largest magnitude goes round by two shuffles, a sum by one.
@@ -123,12 +123,20 @@ __global__ void __launch_bounds__(THREADS) select_rows(const float* x, int x_str
     for (int i = threadIdx.x; i < units * 8; i += THREADS) target[i] = row[i];
 }
 
-// out = activation(out) * up, for a gate and an up that do not share a format.  Grid: (pieces of a row, tokens).
+// out = what becomes of it as a gate and of up, where these were not done in one pass.  Grid: (pieces of a row, tokens).
 __global__ void __launch_bounds__(THREADS) combine_gate(float* out, int out_stride, const float* up, int up_stride,
                                                         int width, int mode) {
     const int i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= width) return;
     float* target = out + (size_t)blockIdx.y * out_stride + i;
-    *target = activated(*target, mode) * up[(size_t)blockIdx.y * up_stride + i];
+    *target = gated_value(*target, up[(size_t)blockIdx.y * up_stride + i], mode);
+}
+
+// x = cap * tanh(x / cap), in place.  Grid: (pieces of a row, tokens).
+__global__ void __launch_bounds__(THREADS) cap_softly(float* x, int x_stride, int width, float cap) {
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= width) return;
+    float* target = x + (size_t)blockIdx.y * x_stride + i;
+    *target = softly_capped(*target, cap);
 }
 }

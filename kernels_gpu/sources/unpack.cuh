@@ -1,7 +1,7 @@
 // A unit of weights, 32 columns of one row, from the planes that layout.py describes to eight words of four codes.
 //
-// One lane takes one unit: 16 bytes of low bits (8 with 2 bits, 2 x 16 with 8 bits), 4 or 8 of high bits, 2 of
-// sub-scales, 2 or 4 of scales.  Neighbouring lanes take neighbouring units, so a warp's loads are whole lines.
+// One lane takes one unit: 16 bytes of low bits (8 with 2 bits, 2 x 16 with 8 bits), 4 or 8 of high bits, 1 or 2 of
+// sub-scales, 1, 2 or 4 of scales.  Neighbouring lanes take neighbouring units, so a warp's loads are whole lines.
 #pragma once
 #include "layout.h"
 #include "portable.cuh"
@@ -12,7 +12,8 @@
 #else
 #define GROUPS_OF_UNIT 2
 #endif
-#define HAS_SIGN (LOW_BITS == 8)
+#define HAS_SIGN (LOW_BITS == 8 || HAS_CODE_VALUES)
+#define SUB_BYTES (SUB_KIND == 0 ? 0 : SUB_KIND == 4 ? 1 : 2)
 #if LOW_BITS == 2
 #define LOW_BYTES 8
 #else
@@ -39,9 +40,27 @@ __device__ __forceinline__ Planes planes_at(const byte* base, int rows, int unit
     planes.low = base;
     planes.high = planes.low + aligned_256(count * (LOW_BITS * 4));
     planes.sub = planes.high + aligned_256(count * (HIGH_BITS * 4));
-    planes.scale = planes.sub + aligned_256(SUB_KIND ? count * 2 : 0);
+    planes.scale = planes.sub + aligned_256(count * SUB_BYTES);
     return planes;
 }
+
+#if HAS_CODE_VALUES
+// What the low and the high nibbles of four bytes stand for, a signed byte each: a byte permutation looks four of them up
+// in eight values, by three bits; another chooses between the two halves of the table by the fourth.
+__device__ __forceinline__ void look_up(unsigned nibbles, int& low, int& high) {
+    const unsigned values[4] = {CODE_VALUES};
+    const unsigned places = nibbles & 0x77777777u, halves = ((nibbles & 0x88888888u) >> 1) | 0x32103210u;
+    unsigned found[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const unsigned of_first = __byte_perm(values[0], values[1], places >> 16 * i & 0xffffu);
+        const unsigned of_last = __byte_perm(values[2], values[3], places >> 16 * i & 0xffffu);
+        found[i] = __byte_perm(of_first, of_last, halves >> 16 * i & 0xffffu);
+    }
+    low = (int)__byte_perm(found[0], found[1], 0x6420);
+    high = (int)__byte_perm(found[0], found[1], 0x7531);
+}
+#endif
 
 __device__ __forceinline__ void load_codes(const Planes& planes, size_t at, int (&codes)[8]) {
 #if LOW_BITS == 8
@@ -54,8 +73,12 @@ __device__ __forceinline__ void load_codes(const Planes& planes, size_t at, int 
     const int words[4] = {low.x, low.y, low.z, low.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
+#if HAS_CODE_VALUES
+        look_up((unsigned)words[i], codes[i], codes[i + 4]);
+#else
         codes[i] = words[i] & 0x0f0f0f0f;
         codes[i + 4] = (words[i] >> 4) & 0x0f0f0f0f;
+#endif
     }
 #else
     const int2 low = *(const int2*)(planes.low + at * 8);
@@ -92,8 +115,21 @@ __device__ __forceinline__ int load_word(const Planes& planes, size_t at, int wo
 #endif
 }
 
+// codes[word] and codes[word + 4] alone; word: 0 to 3.
+__device__ __forceinline__ void load_pair(const Planes& planes, size_t at, int word, int& first, int& last) {
+#if HAS_CODE_VALUES
+    look_up(((const unsigned*)(planes.low + at * 16))[word], first, last);
+#else
+    first = load_word(planes, at, word);
+    last = load_word(planes, at, word + 4);
+#endif
+}
+
 __device__ __forceinline__ void load_scales(const Planes& planes, size_t at, float* scale, float* minimum) {
-#if MINIMUM_SIGN == 0
+#if HAS_EXPONENTS
+    const unsigned exponent = planes.scale[at];  // 2 ** (exponent - 128), subnormal below 2
+    const float whole = __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23), lowest = 0.0f;
+#elif MINIMUM_SIGN == 0
     const float whole = half_to_float(((const half_bits*)planes.scale)[at / UNITS_PER_SCALE]), lowest = 0.0f;
 #else
     const unsigned stored = ((const unsigned*)planes.scale)[at / UNITS_PER_SCALE];
@@ -102,6 +138,9 @@ __device__ __forceinline__ void load_scales(const Planes& planes, size_t at, flo
 #endif
 #if SUB_KIND == 0
     scale[0] = whole;
+    minimum[0] = lowest;
+#elif SUB_KIND == 4
+    scale[0] = whole * (float)*(const signed char*)(planes.sub + at);
     minimum[0] = lowest;
 #else
     const int sub = *(const unsigned short*)(planes.sub + at * 2);

@@ -28,6 +28,8 @@ class Case:
     lengths: tuple[int, ...]
     tokens: int
     window: int = 0
+    soft_cap: float = 0.0
+    sinks: tuple[float, ...] = ()
 
     def positions(self) -> Array:
         return np.concatenate([np.arange(n - self.tokens, n) for n in self.lengths]).astype(np.int32)
@@ -61,6 +63,10 @@ def pages_of(case: Case, keys: list[Array], values: list[Array]) -> Array:
     return cache
 
 
+def sinks_of(stand: Bench, case: Case) -> Region | None:
+    return stand.put(np.array(case.sinks, np.float32)) if case.sinks else None
+
+
 def attended_as_prompt(
     stand: Bench, case: Case, q: Array, cache: Region, first: int, count: int, defines: tuple[str, ...] = HALVES
 ) -> Array:
@@ -71,7 +77,7 @@ def attended_as_prompt(
     stand.run(
         "attention_prompt.cu", "attend_prompt", stand.put(q[chosen]), width, cache, stand.put(case.positions()[chosen]),
         stand.put(case.slots()[chosen]), stand.put(tables), tables.shape[1], count, case.num_heads, case.num_kv_heads,
-        case.head_dim, case.head_dim**-0.5, case.window, out, width,
+        case.head_dim, case.head_dim**-0.5, case.window, case.soft_cap, sinks_of(stand, case), out, width,
         grid=(-(-count // (32 // min(group, 4))), case.num_kv_heads * -(-group // 4)), block=128, defines=defines,
     )  # fmt: skip
     return stand.get(out, (count, width))
@@ -91,13 +97,13 @@ def attended(
     stand.run(
         "attention.cu", "attend", stand.put(q[chosen]), width, cache, positions, stand.put(case.slots()[chosen]),
         stand.put(tables), tables.shape[1], case.num_heads, case.num_kv_heads, case.head_dim, case.head_dim**-0.5,
-        case.window, partial, max_spans, grid=(max_spans, case.num_kv_heads * batches, count), block=128,
+        case.window, case.soft_cap, partial, max_spans, grid=(max_spans, case.num_kv_heads * batches, count), block=128,
         shared_bytes=4 * (4 * case.head_dim + 1024), defines=defines,
     )  # fmt: skip
     out = stand.empty(count * width * 4)
     stand.run(
-        "attention.cu", "combine", partial, max_spans, positions, case.num_heads, case.head_dim, case.window, out,
-        width, grid=(case.num_heads, count), block=128, defines=defines,
+        "attention.cu", "combine", partial, max_spans, positions, case.num_heads, case.head_dim, case.window,
+        sinks_of(stand, case), out, width, grid=(case.num_heads, count), block=128, defines=defines,
     )  # fmt: skip
     return stand.get(out, (count, width))
 
@@ -110,6 +116,10 @@ CASES = {
     "a window": Case(num_heads=2, num_kv_heads=1, head_dim=256, lengths=(290,), tokens=2, window=70),
     "more tokens than a tile": Case(num_heads=4, num_kv_heads=1, head_dim=32, lengths=(100, 70), tokens=11, window=40),
     "a wide window": Case(num_heads=3, num_kv_heads=3, head_dim=16, lengths=(200, 40), tokens=1, window=160),
+    "a soft cap": Case(num_heads=4, num_kv_heads=2, head_dim=64, lengths=(190,), tokens=2, soft_cap=0.8),
+    "sinks": Case(
+        num_heads=3, num_kv_heads=1, head_dim=32, lengths=(150, 7), tokens=3, window=60, sinks=(0.5, 9.0, -30.0)
+    ),
 }
 
 
@@ -136,6 +146,8 @@ def test_attention_equals_the_oracle(attend_with: Attention, name: str, place: P
             case.positions()[own],
             scale=case.head_dim**-0.5,
             window=case.window or None,
+            cap=case.soft_cap or None,
+            sinks=np.array(case.sinks) if case.sinks else None,
         )
         np.testing.assert_allclose(found[own], expected.reshape(own.sum(), -1), rtol=2e-5, atol=2e-6)
     single = np.concatenate([attend_with(stand, case, q, cache, token, 1) for token in range(count)])
@@ -147,6 +159,7 @@ def test_attention_equals_the_oracle(attend_with: Attention, name: str, place: P
 def test_rotation_and_pages_equal_the_oracle(pairing: str | None, place: Place) -> None:
     case = Case(num_heads=3, num_kv_heads=2, head_dim=48, lengths=(70, 66), tokens=2)
     has_norm, dimensions = pairing != "neighbours", 32
+    warmth = (0.5, 20) if pairing is None else (0.0, 0)
     rng = np.random.default_rng(2)
     count, q_width, kv_width = 4, 3 * 48, 2 * 48
     q, k, v = (rng.standard_normal((count, width)).astype(np.float32) for width in (q_width, kv_width, kv_width))
@@ -163,7 +176,7 @@ def test_rotation_and_pages_equal_the_oracle(pairing: str | None, place: Place) 
     stand.run(
         "attention.cu", "rotate_and_store", q_region, q_width, stand.put(k), stand.put(v), kv_width, 3, 2, 48,
         *[stand.put(norm) if has_norm else None for norm in norms], 1e-6, stand.put(angles) if pairing else None,
-        dimensions, int(pairing == "neighbours"), stand.put(case.positions()), stand.put(case.slots()),
+        dimensions, int(pairing == "neighbours"), *warmth, stand.put(case.positions()), stand.put(case.slots()),
         stand.put(tables), tables.shape[1], cache, grid=(2, count), block=128, defines=HALVES,
     )  # fmt: skip
 
@@ -173,7 +186,8 @@ def test_rotation_and_pages_equal_the_oracle(pairing: str | None, place: Place) 
         return rotate(heads, case.positions(), rope) if pairing else heads
 
     found_q = stand.get(q_region, q.shape)
-    np.testing.assert_allclose(found_q, expected(q, norms[0]).reshape(q.shape), rtol=1e-5, atol=1e-5)
+    growth = 1 + warmth[0] * np.log1p(case.positions() // max(warmth[1], 1)) if pairing is None else np.ones(count)
+    np.testing.assert_allclose(found_q, growth[:, None] * expected(q, norms[0]).reshape(q.shape), rtol=1e-5, atol=2e-5)
     stored = stand.get(cache, cache_shape, np.uint16)
     wanted_k = expected(k, norms[1])
     for token, (position, slot) in enumerate(zip(case.positions(), case.slots(), strict=True)):
@@ -196,8 +210,9 @@ def stored_bytes(stand: Bench, case: Case, k: Array, v: Array, defines: tuple[st
     heads = case.num_heads + 2 * case.num_kv_heads
     stand.run(
         "attention.cu", "rotate_and_store", stand.put(q), q.shape[1], stand.put(k), stand.put(v), width, case.num_heads,
-        case.num_kv_heads, case.head_dim, None, None, 0.0, None, 0, 0, stand.put(positions), stand.put(0 * positions),
-        stand.put(tables), tables.shape[1], cache, grid=(-(-heads // 4), count), block=128, defines=defines,
+        case.num_kv_heads, case.head_dim, None, None, 0.0, None, 0, 0, 0.0, 0, stand.put(positions),
+        stand.put(0 * positions), stand.put(tables), tables.shape[1], cache, grid=(-(-heads // 4), count), block=128,
+        defines=defines,
     )  # fmt: skip
     return cache
 

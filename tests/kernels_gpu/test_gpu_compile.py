@@ -92,7 +92,7 @@ def test_no_kernel_spills_or_takes_too_much(logs: dict[str, str]) -> None:
             assert int(shared or 0) <= 48 * 1024, f"{unit}: {kernel} uses {shared} bytes of shared memory"
 
 
-@pytest.mark.parametrize("format_name", ["Q4_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("format_name", ["Q4_0", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"])
 def test_a_unit_takes_the_loads_that_the_header_says(format_name: str) -> None:
     planes = PLANE_FORMATS[format_name]
     unit = Unit(source=SOURCES / "product.cu", defines=defines_for(format_name, 1), architecture="86")
@@ -106,6 +106,8 @@ def test_a_unit_takes_the_loads_that_the_header_says(format_name: str) -> None:
         "v2.u32": pieces.count(8),
         "u32": pieces.count(4),
         "u16": pieces.count(2),
+        "s8": int(planes.sub_bytes == 1),
+        "u8": int(planes.scale_bytes == 1),
         "f32": 3,  # a record's scale; the bias and what is added to, once a row
     }
     found = Counter(re.findall(r"ld\.global\.(\S+)", entry[0]))

@@ -14,7 +14,6 @@ from adapters import ALPHA, MergedWeights, low_rank_pairs
 from emulated_device import EmulatedDevice
 from gpu_bench import PLACES, Array, Place, device_at
 from oracle import FileWeights, Oracle
-from references import path_of
 from tiny_models import write_tiny_model
 
 from kernels_gpu.binding import GpuModel, GpuOptions, bill, bind
@@ -294,26 +293,3 @@ def test_a_failure_while_recording_leaves_the_stream_usable(tmp_path: Path) -> N
             run(bound, IDS[:1])
         device.launch = launch  # type: ignore[method-assign]
         np.testing.assert_array_equal(run(bound, IDS[:1]), expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "lacking"),
-    [
-        ("gemma2", "soft caps on attention"),
-        ("granite", "scaled products"),
-        ("mistral3", "queries that grow"),
-        ("olmo2", "without a norm"),
-        ("qwen3moe", "a mixture of experts"),
-    ],
-)
-def test_mathematics_that_the_kernels_lack_are_refused(name: str, lacking: str) -> None:
-    with open_model_file(path_of(name)) as file:
-        segment = whole(load_description(file).program)
-        with pytest.raises(UnsupportedError, match=f"{lacking}.*load it on the CPU"):
-            bill(segment, file, LIMITS, GpuOptions(activations="fast"))
-
-
-def test_formats_that_the_kernels_lack_are_refused(tmp_path: Path) -> None:
-    refused = pytest.raises(UnsupportedError, match="token_embd.weight has format IQ4_NL")
-    with tiny(tmp_path, format_name="IQ4_NL") as model, refused:
-        bill(whole(model.program), model.file, LIMITS, GpuOptions(activations="fast"))

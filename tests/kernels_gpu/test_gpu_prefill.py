@@ -26,7 +26,7 @@ def product(stand: Bench, format_name: str, x: Array, raw: Array, before: Array,
     bias = np.arange(rows, dtype=np.float32)
     stand.run(
         "prefill.cu", "product_prefill", stand.put(repack(format_name, raw, columns)), rows, columns // 32,
-        stand.put(records), count + 1, count, stand.put(bias), mode, out, before.shape[1],
+        stand.put(records), count + 1, count, stand.put(bias), 0.75, mode, out, before.shape[1],
         grid=(-(-rows // 64), -(-count // 64)), block=128, defines=defines_for(format_name, TERMS[format_name]),
     )  # fmt: skip
     return stand.get(out, before.shape), values
@@ -45,7 +45,7 @@ def test_a_product_on_tensor_cores_equals_the_oracle(format_name: str, flags: tu
     stand = Bench(EmulatedDevice(order="shuffled", extra_flags=flags))
     found, values = product(stand, format_name, x, raw, before, ADD)
     expected = before.astype(np.float64)
-    expected[:, :rows] += values @ weights.reshape(rows, columns).T + np.arange(rows)
+    expected[:, :rows] += 0.75 * (values @ weights.reshape(rows, columns).T + np.arange(rows))
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=3e-5)
 
 

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
 from gpu_bench import PLACES, Array, Bench, Place, bench, make_records
-from oracle import activate
+from oracle import gate_and_up
 from tiny_models import random_rows
 
 from kernels_gpu.device import Region
-from kernels_gpu.layout import PLANE_FORMATS, SUPPORTED_FORMATS, defines_for, plain_row_bytes
+from kernels_gpu.layout import PLANE_FORMATS, defines_for, plain_row_bytes
 from kernels_gpu.repacking import repack
 from models.formats import FORMATS
+from models.program import Activation
 
 QUANTISED = tuple(PLANE_FORMATS)
 PLAIN = ("F32", "F16", "BF16")
-STORE, ADD, SILU, GELU_TANH = range(4)
+STORE, ADD, SILU, GELU_TANH, CLAMPED_SWIGLU = range(5)
 # Every second format in one term, so that each is built once; both ways of Q4_K run in test_gpu_model.py.
 TERMS = {name: 1 + idx % 2 for idx, name in enumerate(FORMATS)}
 COLUMNS = {name: 512 if FORMATS[name].block_elements == 256 else 288 for name in FORMATS}
@@ -36,12 +37,12 @@ def matrix(format_name: str, rows: int, columns: int, seed: int = 1) -> tuple[Ar
 def multiply(
     stand: Bench, format_name: str, packed: Region, records: Region, *, rows: int, columns: int, first: int, count: int,
     capacity: int, split: int = 1, bucket: int | None = None, bias: Region | None = None,
-    mode: int = STORE, out: Region, out_stride: int,
+    scale: float = 1.0, mode: int = STORE, out: Region, out_stride: int,
 ) -> None:  # fmt: skip
     bucket = bucket or next(size for size in (1, 2, 4, 8) if size >= count)
     stand.run(
         "product.cu", f"product_{bucket}", packed, rows, columns // 32, records, capacity, first, count, split, bias,
-        mode, out, out_stride, grid=(-(-rows // (4 // split)),), block=128, defines=defines_of(format_name),
+        scale, mode, out, out_stride, grid=(-(-rows // (4 // split)),), block=128, defines=defines_of(format_name),
     )  # fmt: skip
 
 
@@ -58,11 +59,11 @@ def test_a_product_equals_the_oracle(format_name: str, place: Place) -> None:
     out = stand.put(before)
     multiply(
         stand, format_name, stand.put(repack(format_name, raw, columns)), stand.put(records), rows=rows,
-        columns=columns, first=first, count=count, capacity=capacity, split=2, bias=stand.put(bias), mode=ADD, out=out,
-        out_stride=rows + 2,
+        columns=columns, first=first, count=count, capacity=capacity, split=2, bias=stand.put(bias), scale=0.75,
+        mode=ADD, out=out, out_stride=rows + 2,
     )  # fmt: skip
     expected = before.astype(np.float64)
-    expected[first : first + count, :rows] += values[first:] @ weights.T + bias
+    expected[first : first + count, :rows] += 0.75 * (values[first:] @ weights.T + bias)
     np.testing.assert_allclose(stand.get(out, before.shape), expected, rtol=2e-6, atol=2e-5)
 
 
@@ -88,9 +89,11 @@ def test_the_number_of_tokens_changes_no_bit(format_name: str) -> None:
         np.testing.assert_array_equal(found[0], other)
 
 
-@pytest.mark.parametrize(("mode", "activation"), [(SILU, "silu"), (GELU_TANH, "gelu_tanh")])
+@pytest.mark.parametrize(
+    ("mode", "activation"), [(SILU, "silu"), (GELU_TANH, "gelu_tanh"), (CLAMPED_SWIGLU, "clamped_swiglu")]
+)
 @pytest.mark.parametrize("format_name", ["Q4_0", "Q4_K", "Q6_K"])
-def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activation: str) -> None:
+def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activation: Activation) -> None:
     rows, columns, count = 6, COLUMNS[format_name], 3
     raw_gate, gate = matrix(format_name, rows, columns, 1)
     raw_up, up = matrix(format_name, rows, columns, 2)
@@ -103,7 +106,7 @@ def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activati
         stand.put(repack(format_name, raw_up, columns)), rows, columns // 32, stand.put(records), count, 0, count, 4,
         mode, out, rows, grid=(rows,), block=128, defines=defines_of(format_name),
     )  # fmt: skip
-    expected = activate(values @ gate.T, "silu" if activation == "silu" else "gelu_tanh") * (values @ up.T)
+    expected = gate_and_up(values @ gate.T, values @ up.T, activation)
     np.testing.assert_allclose(stand.get(out, (count, rows)), expected, rtol=5e-6, atol=1e-5)
 
 
@@ -120,15 +123,15 @@ def test_a_product_of_plain_numbers_equals_the_oracle(format_name: str, place: P
         out = stand.empty(count * rows * 4)
         stand.run(
             "product_plain.cu", f"product_{bucket}", packed, rows, plain_row_bytes(format_name, columns) // 16, given,
-            columns, 0, count, 2, None, STORE, out, rows, grid=(-(-rows // 2),), block=128,
+            columns, 0, count, 2, None, -2.0, STORE, out, rows, grid=(-(-rows // 2),), block=128,
             defines=defines_of(format_name),
         )  # fmt: skip
         found.append(stand.get(out, (count, rows)))
-    np.testing.assert_allclose(found[0], x.astype(np.float64) @ weights.T, rtol=2e-6, atol=1e-5)
+    np.testing.assert_allclose(found[0], -2.0 * x.astype(np.float64) @ weights.T, rtol=2e-6, atol=2e-5)
     np.testing.assert_array_equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("format_name", SUPPORTED_FORMATS)
+@pytest.mark.parametrize("format_name", tuple(FORMATS))
 def test_an_embedding_equals_the_oracle(format_name: str) -> None:
     rows, columns = 7, COLUMNS[format_name]
     raw, weights = matrix(format_name, rows, columns)

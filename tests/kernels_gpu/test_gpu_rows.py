@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from emulated_device import KernelFault
 from gpu_bench import PLACES, Place, bench, make_records, record_bytes
-from oracle import activate, normalize
+from oracle import gate_and_up, normalize
 from tiny_models import random_rows
 
-from kernels_gpu.layout import PLANE_FORMATS, SUPPORTED_FORMATS, matrix_layout
+from kernels_gpu.layout import PLANE_FORMATS, matrix_layout
 from kernels_gpu.repacking import pieces, repack
 from models.formats import FORMATS
+from models.program import Activation
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -65,15 +66,25 @@ def test_rows_are_chosen() -> None:
     np.testing.assert_array_equal(stand.get(out, (2, 64)), x[outputs])
 
 
-@pytest.mark.parametrize(("mode", "activation"), [(2, "silu"), (3, "gelu_tanh")])
-def test_a_gate_is_combined(mode: int, activation: str) -> None:
+@pytest.mark.parametrize(("mode", "activation"), [(2, "silu"), (3, "gelu_tanh"), (4, "clamped_swiglu")])
+def test_a_gate_is_combined(mode: int, activation: Activation) -> None:
     rng = np.random.default_rng(4)
-    gate, up = (rng.standard_normal((2, 300)).astype(np.float32) * 3 for _ in range(2))
+    gate, up = (rng.standard_normal((2, 300)).astype(np.float32) * 4 for _ in range(2))
     stand = bench("ascending")
     out = stand.put(gate)
     stand.run("rows.cu", "combine_gate", out, 300, stand.put(up), 300, 300, mode, grid=(2, 2), block=256)
-    expected = activate(gate.astype(np.float64), "silu" if activation == "silu" else "gelu_tanh") * up
+    expected = gate_and_up(gate.astype(np.float64), up.astype(np.float64), activation)
     np.testing.assert_allclose(stand.get(out, gate.shape), expected, rtol=3e-6, atol=1e-6)
+
+
+def test_logits_are_capped_softly() -> None:
+    x = np.random.default_rng(6).standard_normal((2, 300)).astype(np.float32) * 40
+    stand = bench("shuffled")
+    out = stand.put(x)
+    stand.run("rows.cu", "cap_softly", out, 300, 290, 30.0, grid=(2, 2), block=256)
+    found = stand.get(out, x.shape)
+    np.testing.assert_allclose(found[:, :290], 30 * np.tanh(x[:, :290].astype(np.float64) / 30), rtol=2e-6)
+    np.testing.assert_array_equal(found[:, 290:], x[:, 290:])
 
 
 def test_an_overrun_is_noticed() -> None:
@@ -85,7 +96,7 @@ def test_an_overrun_is_noticed() -> None:
         stand.get(out, (32,))
 
 
-@pytest.mark.parametrize("format_name", SUPPORTED_FORMATS)
+@pytest.mark.parametrize("format_name", tuple(FORMATS))
 def test_rows_packed_in_pieces_are_the_whole(format_name: str) -> None:
     columns, rows = 512, 7
     raw = random_rows(format_name, (rows, columns), np.random.default_rng(5), std=0.1)

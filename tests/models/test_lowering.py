@@ -27,7 +27,6 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
     SoftCap,
-    refinements_of,
 )
 from models.rope import RopeFactors
 
@@ -283,22 +282,10 @@ def test_experts_take_the_place_of_the_feed_forward_product() -> None:
     assert (experts[0].router.bias, experts[1].router.bias) == (None, "blk.1.ffn_gate_inp.bias")
     assert (experts[0].up_bias, experts[1].up_bias) == (None, "blk.1.ffn_up_exps.bias")
     assert not any(isinstance(operation, GatedProject) for operation in program.operations)
-    assert {refinement for operation in experts for refinement in refinements_of(operation)} == {"a mixture of experts"}
     for name, shape in shapes.items():
         if "exps" in name or "inp" in name:
             with pytest.raises(TensorError, match=name):
                 lowered(metadata, shapes | {name: (*shape[:-1], shape[-1] + 1)})
-
-
-def test_refinements_are_told_to_devices_that_may_lack_them() -> None:
-    def refinements(family: str, **numbers: object) -> set[str]:
-        operations = lowered(small_metadata(family, **numbers)).operations
-        return {refinement for operation in operations for refinement in refinements_of(operation)}
-
-    assert refinements("llama") == refinements("gemma3") == refinements("smollm3") == set()
-    assert refinements("gemma2") == {"soft caps on attention", "soft caps on logits"}
-    assert refinements("granite", residual_scale=0.5) == {"scaled products"}
-    assert refinements("mistral3", attention__temperature_scale=0.1) == {"queries that grow with the position"}
 
 
 ANY_VALUE = st.one_of(

@@ -43,6 +43,12 @@ static inline int __dp4a(int a, int b, int c) {
     for (int i = 0; i < 4; i++) c += int(int8_t(a >> 8 * i)) * int(int8_t(b >> 8 * i));
     return c;
 }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    const uint64_t bytes = uint64_t(b) << 32 | a;
+    unsigned found = 0;
+    for (int i = 0; i < 4; i++) found |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return found;
+}
 static inline int __float_as_int(float value) { return emulator::unpack<int>(emulator::pack(value)); }
 static inline float __int_as_float(int bits) { return emulator::unpack<float>(emulator::pack(bits)); }
 static inline float __uint_as_float(unsigned bits) { return emulator::unpack<float>(emulator::pack(bits)); }
