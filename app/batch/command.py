@@ -17,7 +17,7 @@ from app.batch.results import ResultsFile
 from app.batch.rows import BadRow, Defaults, Row, read_filled_rows, read_rows, request_key
 from app.batch.session import BatchSession, Plan, tell_fault
 from app.drafts import with_draft
-from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
+from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import engine_options, generate_options
@@ -69,8 +69,7 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
     engine_options(preferences)  # says what is out of range before anything is fetched
     rows = _rows(request)
     with ExitStack() as stack:
-        format = format_for(request.format, request.out)
-        file = None if request.out is None else stack.enter_context(ResultsFile(request.out, format))
+        file = None if request.out is None else stack.enter_context(_results(request, request.out, len(rows), console))
         for row in rows:
             if isinstance(row, BadRow):
                 tell_fault(row.line, row.fault, console)
@@ -105,6 +104,26 @@ def _rows(request: BatchRequest) -> list[Row | BadRow]:
     if not rows:
         raise AppError(f"{request.source} holds no rows.")
     return rows
+
+
+def _results(request: BatchRequest, out: Path, num_rows: int, console: Console) -> ResultsFile:
+    """The file of results.  Refuses one that the rows come from, and one of more lines than there are rows."""
+    if _is_same_file(request.source, out):
+        raise UsageError(f"--out names {out}, the file that the rows come from.", hint="give --out another name.")
+    format = format_for(request.format, out)
+    file = ResultsFile(out, format, most_records=num_rows if format.is_positional else None)
+    if file.cut and format.is_positional:  # it may be somebody's last words
+        console.note(
+            f"note: the last line of {out} was half written and is made again: {file.cut.decode('utf-8', 'replace')!r}"
+        )
+    return file
+
+
+def _is_same_file(source: Path, out: Path) -> bool:
+    try:
+        return source.expanduser().samefile(out.expanduser())
+    except OSError:
+        return False
 
 
 def _plan(request: BatchRequest, path: Path, rows: Sequence[Row | BadRow], file: ResultsFile | None) -> Plan:

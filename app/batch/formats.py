@@ -23,6 +23,9 @@ FormatName = Literal["jsonl", "csv", "text"]
 FORMATS = get_args(FormatName)
 COLUMNS = ("id", "text", "finish_reason", "seed", "prompt_tokens", "output_tokens", "total_s", "request")
 
+_OBJECT_START = '{"id": '
+_AFTER_ID = ', "text": "'
+
 _SUFFIXES: Mapping[str, FormatName] = {".csv": "csv", ".txt": "text", ".text": "text"}
 
 
@@ -31,12 +34,13 @@ class Known:
     """What a file holds already.
 
     end: where its last whole record ends, in bytes.  requests: by id, the key of what was asked.  num_records: header
-    not counted.
+    not counted.  is_foreign: nothing of it is of this format, so that neither an addition nor a cut can be meant.
     """
 
     end: int
     requests: Mapping[str, str]
     num_records: int
+    is_foreign: bool = False
 
 
 class Format(Protocol):
@@ -83,7 +87,8 @@ class JsonLines:
                 num_records += 1
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue  # not one of ours: it stays, and counts for nothing
-        return Known(end=end, requests=requests, num_records=num_records)
+        is_foreign = not requests and (bool(content[:end].strip()) or not _may_begin_object(content[end:]))
+        return Known(end=end, requests=requests, num_records=num_records, is_foreign=is_foreign)
 
 
 class CommaSeparated:
@@ -118,11 +123,16 @@ class CommaSeparated:
         rows = list(csv.reader(io.StringIO(text, newline="")))
         num_columns = len(COLUMNS)
         requests = {row[0]: row[-1] for row in rows[1:] if len(row) == num_columns}
-        return Known(end=end, requests=requests, num_records=max(0, len(rows) - 1))
+        header = _csv_line(COLUMNS).encode()
+        is_foreign = not content.startswith(header) and not header.startswith(content)
+        return Known(end=end, requests=requests, num_records=max(0, len(rows) - 1), is_foreign=is_foreign)
 
 
 class PlainText:
-    """A line a row, in order; an empty one for a row without an answer.  Line ends are written as \\n and \\r."""
+    """A line a row, in order; an empty one for a row without an answer.  Line ends are written as \\n and \\r.
+
+    Any text may be one of its files: none is known as foreign.
+    """
 
     is_positional = True
 
@@ -156,6 +166,19 @@ def _csv_line(values: tuple[object, ...]) -> str:
     text = io.StringIO(newline="")
     csv.writer(text).writerow(values)
     return text.getvalue()
+
+
+def _may_begin_object(content: bytes) -> bool:
+    """Whether a record of JsonLines may begin so: `{"id": ID, "text": "`."""
+    text = content.decode("utf-8", "replace")
+    if not text.startswith(_OBJECT_START):
+        return _OBJECT_START.startswith(text)
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, len(_OBJECT_START))
+    except ValueError:
+        return True  # cut within the id
+    rest = text[end:]
+    return rest.startswith(_AFTER_ID) or _AFTER_ID.startswith(rest)
 
 
 def _last_whole_record(content: bytes) -> int:

@@ -5,6 +5,7 @@ Owns the file, its lock and the order of records.  Does not know how a record lo
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Mapping
@@ -14,12 +15,22 @@ from types import TracebackType
 from app.batch.formats import Format, Known
 from app.errors import AppError
 
+# What fsync says of pipes and terminals, where nothing can be lost on a disk.
+_NO_DISK = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
+
 
 class ResultsFile:
-    """Open for appending; what a killed run left half written is cut off.  Raises AppError when another run has it."""
+    """Open for appending; what a killed run left half written is cut off.
 
-    def __init__(self, path: Path, format: Format) -> None:
-        self._path = path
+    known: the records that are there.  cut: what was cut off.  Raises AppError when another run has the file, and when
+    it holds something else than results.
+    """
+
+    def __init__(self, path: Path, format: Format, *, most_records: int | None = None) -> None:
+        """most_records: more of them are not of this run.  None: any number may be."""
+        self._most_records = most_records
+        self._path = path = path.expanduser()
+        self.cut = b""
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
@@ -31,17 +42,32 @@ class ResultsFile:
             raise
 
     def append(self, record: str) -> None:
-        """Writes a record and waits until it is on the disk."""
+        """Writes a record and waits until it is on the disk; one that can't be written whole leaves nothing."""
         data = memoryview(record.encode("utf-8", "backslashreplace"))
+        end = os.fstat(self._descriptor).st_size
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
-            os.fsync(self._descriptor)
+            self._sync()
         except OSError as error:
+            self._cut(end)
             raise AppError(
                 f"The results can't be written to {self._path}: {error.strerror}.",
                 hint="what is there already is kept; start the same command again to go on.",
             ) from error
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            if error.errno not in _NO_DISK:
+                raise
+
+    def _cut(self, end: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, end)
+        except OSError:
+            pass  # a pipe, or a disk that is gone: the next run cuts what is half written
 
     def close(self) -> None:
         """Lets the file go."""
@@ -58,11 +84,19 @@ class ResultsFile:
     def _take(self, format: Format) -> Known:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise AppError(f"Another run is writing to {self._path} now.", hint="wait for it to end.") from error
+        except OSError:
+            pass  # a file system without locks
         content = self._path.read_bytes() if self._path.is_file() else b""
         known = format.read(content)
+        if known.is_foreign or (self._most_records is not None and known.num_records > self._most_records):
+            raise AppError(
+                f"{self._path} holds something else than the results of these rows, so nothing was written to it.",
+                hint="give --out another file, or the --format that this one was begun with.",
+            )
         if known.end < len(content):
+            self.cut = content[known.end :]
             os.ftruncate(self._descriptor, known.end)
             os.fsync(self._descriptor)
         if known.end == 0 and (begin := format.begin()):

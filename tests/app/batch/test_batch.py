@@ -189,6 +189,27 @@ def test_what_is_done_is_skipped_and_other_questions_are_refused(tandem: Tandem,
     assert out.read_bytes() == before
 
 
+def test_a_file_that_is_no_result_is_left_as_it_is(tandem: Tandem, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "a"}\n{"prompt": "last"}')
+    notes = tmp_path / "notes.txt"
+    notes.write_text("one\ntwo\nthree\nfour")
+    same, other = tandem("--jsonl", source, "--out", source), tandem("--jsonl", source, "--out", notes)
+    assert same.status == 2 and "the file that the rows come from" in same.stderr
+    assert other.status == 1 and "something else than the results" in other.stderr
+    assert source.read_text().endswith('"last"}') and notes.read_text() == "one\ntwo\nthree\nfour"
+
+
+def test_a_half_written_line_of_text_is_told(tandem: Tandem, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in", [{"prompt": "a"}, {"prompt": "b"}])
+    out = tmp_path / "out.txt"
+    out.write_text("an answer\nand half of")
+    done = tandem("--jsonl", source, "--out", out, "-n", 3, "-s", 1)
+    assert done.status == 0 and "half written and is made again: 'and half of'" in done.stderr
+    lines = out.read_text("utf-8").split("\n")
+    assert lines[0] == "an answer" and len(lines) == 3 and not lines[1].startswith("and half")
+
+
 def test_a_table_fills_a_prompt_and_answers_are_csv_or_text(tandem: Tandem, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text('id,animal\nx,fox\ny,"dog, lazy"\n')
     given = ("-p", "The {animal} says {{", "--data", tmp_path / "table.csv", "-n", 6, "-s", 1, "--parallel", 2)
@@ -219,6 +240,7 @@ def test_a_table_fills_a_prompt_and_answers_are_csv_or_text(tandem: Tandem, tmp_
         (["-p", "a", "--regex", ""], "--regex"),
         (["-p", "a", "--samplers", "top_k;nope"], "--samplers"),
         (["-p", "a", "--json-object", "--stop", "x"], "--stop"),
+        (["--verify-spec", "-f", "x", "--out", "y"], "--out means nothing beside --verify-spec"),
     ],
 )
 def test_what_does_not_go_together_is_a_usage_error(tandem: Tandem, arguments: list[str], sentence: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -105,12 +107,73 @@ def test_a_file_is_gone_on_with_after_its_last_whole_record(tmp_path: Path, name
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    format = format_for("jsonl", None)
     path = tmp_path / "out.jsonl"
-    path.write_text('{"mine": 1}\nnothing\n')
-    with ResultsFile(path, format_for("jsonl", path)) as file:
-        assert file.known.requests == {}
+    ours = written(format, ["yes"])
+    path.write_text(f'{{"mine": 1}}\nnothing\n{ours}')
+    with ResultsFile(path, format) as file:
+        assert file.known.requests == {"id 0": "key0"}
         file.append("{}\n")
-    assert path.read_text() == '{"mine": 1}\nnothing\n{}\n'
+    assert path.read_text() == f'{{"mine": 1}}\nnothing\n{ours}{{}}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("jsonl", "my notes\nwithout a last line end"),
+        ("jsonl", "my notes"),
+        ("jsonl", '{"id": "q1", "prompt": "a question"}\n{"id": "q2", "prompt": "another"}'),
+        ("jsonl", '{"id": "q1", "prompt": "a question"}'),
+        ("jsonl", '{"mine": 1}\n'),
+        ("csv", "a,b\n1,2\nx,y"),
+        ("csv", 'one, "open quote'),
+        ("csv", "id,prompt\n"),
+        ("text", "one\ntwo\nthree\nfour"),
+    ],
+)
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, name: FormatName, content: str) -> None:
+    path = tmp_path / "precious"
+    path.write_text(content)
+    format = format_for(name, None)
+    with pytest.raises(AppError, match="something else than the results"):
+        ResultsFile(path, format, most_records=2 if format.is_positional else None)
+    assert path.read_text() == content
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_a_disk_that_is_full_is_told(tmp_path: Path) -> None:
+    with ResultsFile(Path("/dev/full"), format_for("jsonl", None)) as file, pytest.raises(AppError, match="No space"):
+        file.append("{}\n")
+
+
+def test_a_record_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk does that fills up within a record: the first part is written, the next one fails."""
+    path = tmp_path / "out.jsonl"
+    write, room = os.write, [25]
+
+    def write_until_full(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = write(descriptor, data[: room[0]])
+        room[0] -= count
+        return count
+
+    monkeypatch.setattr(os, "write", write_until_full)
+    with ResultsFile(path, format_for("jsonl", None)) as file:
+        file.append('{"id": 1, "a": 2}\n')
+        with pytest.raises(AppError, match="No space left"):
+            file.append('{"id": 2, "a": 2}\n')
+    assert path.read_text() == '{"id": 1, "a": 2}\n'
+
+
+def test_results_go_into_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with ResultsFile(pipe, format_for("jsonl", None)) as file:
+        file.append("{}\n")
+    assert os.read(reader, 100) == b"{}\n"
+    os.close(reader)
 
 
 def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:
