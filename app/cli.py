@@ -262,7 +262,7 @@ def _chat(namespace: argparse.Namespace, console: Console) -> int:
 def _generate(namespace: argparse.Namespace, console: Console) -> int:
     from_stdin = generate_arguments.take_stdin_word(namespace)
     preferences = _preferences(namespace, console)
-    return generate_arguments.run(namespace, preferences, console, from_stdin=from_stdin)
+    return generate_arguments.run(namespace, preferences_of(namespace), preferences, console, from_stdin=from_stdin)
 
 
 def _bench(namespace: argparse.Namespace, console: Console) -> int:

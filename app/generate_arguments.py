@@ -29,6 +29,9 @@ FORMATS = ("jsonl", "csv", "text")
 _STDIN = "-"
 _AUTO = "auto"
 _MOST_PARALLEL = 1024
+_MANY = ("out", "format", "parallel", "ordered")
+_CONSTRAINTS = ("json_schema", "json_object", "regex", "grammar")
+_OUTPUT = ("json", "logprobs", "prompt_logprobs", "manifest")
 
 
 def add_generate_flags(parser: argparse.ArgumentParser) -> None:
@@ -78,19 +81,27 @@ def take_stdin_word(namespace: argparse.Namespace) -> bool:
     return _STDIN in words or namespace.file == Path(_STDIN)
 
 
-def run(namespace: argparse.Namespace, preferences: Preferences, console: Console, *, from_stdin: bool) -> int:
-    """Start what was asked for.  Raises UsageError for what does not go together."""
+def run(
+    namespace: argparse.Namespace,
+    explicit: Preferences,
+    preferences: Preferences,
+    console: Console,
+    *,
+    from_stdin: bool,
+) -> int:
+    """Start what was asked for.  explicit: what flags say; preferences: that over environment and file.
+
+    Raises UsageError for what does not go together.
+    """
     chosen = _sources(namespace, from_stdin=from_stdin)
     if chosen == ["--replay"]:
-        from app.manifest import replay
-
-        return replay(namespace.replay, preferences, console, verbose=namespace.verbose)
-    if namespace.verify_spec:
-        return _verify(namespace, preferences, console)
+        return _replay(namespace, explicit, preferences, console)
     constraint = _constraint(namespace)
+    if namespace.verify_spec:
+        return _verify(namespace, preferences, constraint, console)
     if namespace.jsonl is not None or namespace.data is not None:
         return _run_batch(namespace, preferences, constraint, console, from_stdin=from_stdin)
-    _refuse(namespace, ("out", "format", "parallel", "ordered"), "needs many prompts: --jsonl or --data.")
+    _refuse(namespace, _MANY, "needs many prompts: --jsonl or --data.")
     from app import generate
 
     return generate.run(
@@ -112,7 +123,21 @@ def run(namespace: argparse.Namespace, preferences: Preferences, console: Consol
     )
 
 
-def _verify(namespace: argparse.Namespace, preferences: Preferences, console: Console) -> int:
+def _replay(namespace: argparse.Namespace, explicit: Preferences, weaker: Preferences, console: Console) -> int:
+    why = "means nothing beside --replay: the manifest says what was asked."
+    _refuse(namespace, ("verify_spec", "raw", *_MANY, *_CONSTRAINTS, *_OUTPUT), why)
+    for option in SAMPLING_OPTIONS:
+        if getattr(explicit, option.key) is not None:
+            raise UsageError(f"{option.names[-1]} {why}")
+    from app.manifest import replay
+
+    return replay(namespace.replay, explicit, weaker, console, verbose=namespace.verbose)
+
+
+def _verify(
+    namespace: argparse.Namespace, preferences: Preferences, constraint: OutputConstraint | None, console: Console
+) -> int:
+    _refuse(namespace, (*_MANY, "logprobs", "prompt_logprobs", "manifest"), "means nothing beside --verify-spec.")
     if namespace.file is None or namespace.file == Path(_STDIN):
         raise UsageError("--verify-spec needs a file of prompts.", hint="-f FILE names it: a prompt a line, or .jsonl.")
     from app.verify_speculation import VerifyRequest, run
@@ -122,6 +147,7 @@ def _verify(namespace: argparse.Namespace, preferences: Preferences, console: Co
             preferences=preferences,
             file=namespace.file,
             raw=namespace.raw,
+            constraint=constraint,
             as_json=namespace.json,
             verbose=namespace.verbose,
         ),
@@ -236,7 +262,7 @@ def _text_of(path: Path) -> str:
 def _refuse(namespace: argparse.Namespace, keys: tuple[str, ...], why: str) -> None:
     for key in keys:
         if getattr(namespace, key):
-            raise UsageError(f"--{key} {why}")
+            raise UsageError(f"--{key.replace('_', '-')} {why}")
 
 
 def _parallel(text: str) -> int | str:

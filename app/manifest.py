@@ -57,15 +57,18 @@ def write_manifest(
         raise AppError(f"The manifest {path} can't be written: {error.strerror}.") from error
 
 
-def replay(path: Path, preferences: Preferences, console: Console, *, verbose: bool) -> int:
-    """Make the answer of a manifest again; says whether its ids are the same, and if not, what is different."""
+def replay(path: Path, explicit: Preferences, weaker: Preferences, console: Console, *, verbose: bool) -> int:
+    """Make the answer of a manifest again; says whether its ids are the same, and if not, what is different.
+
+    explicit: what beats the manifest; weaker: what holds where it says nothing.
+    """
     manifest = _read(path)
     try:
         options = _read_options(manifest["options"])
         prompt = _read_prompt(manifest["prompt"])
         wanted_ids, wanted_prompt = list(manifest["ids"]), list(manifest["prompt_ids"])
         was_cancelled = manifest["finish_reason"] == "cancelled"
-        preferences = preferences.over(_read_preferences(manifest))
+        preferences = explicit.over(_read_preferences(manifest).over(weaker))
     except (KeyError, TypeError, ValueError) as error:
         raise AppError(f"{path} is no manifest that this version can read: {error}.") from error
     if was_cancelled:
@@ -108,7 +111,7 @@ def _circumstances(description: EngineDescription, how_to_load: EngineOptions) -
             "fingerprint": description.fingerprint,
         },
         "engine": {
-            "placement": "cpu",
+            **_placement_value(description),
             "cpu": machine.cpu_name,
             "isa_in_force": machine.isa if how_to_load.isa == "auto" else how_to_load.isa,
             "ctx_size": description.context_size,
@@ -119,6 +122,12 @@ def _circumstances(description: EngineDescription, how_to_load: EngineOptions) -
         },
         "versions": {"tandem": tandem_version(), **package_versions()},
     }
+
+
+def _placement_value(description: EngineDescription) -> dict[str, Any]:
+    if description.gpu is None:
+        return {"placement": "cpu"}
+    return {"placement": "gpu", "gpu": description.gpu, "gpu_layers": description.gpu_layers}
 
 
 def _adapters_value(how_to_load: EngineOptions) -> dict[str, Any]:
@@ -192,6 +201,10 @@ def _read_preferences(manifest: Mapping[str, Any]) -> Preferences:
     loaded = {name: engine[name] for name in _LOADED}
     if adapters := engine.get("adapters"):
         loaded["lora"] = _tuples(adapters)
+    if engine["placement"] == "cpu":
+        loaded["device"] = "cpu"
+    else:
+        loaded["gpu_layers"] = str(int(engine["gpu_layers"]))
     return Preferences(model=manifest["model"]["path"], ctx_size=engine["ctx_size"], **loaded)
 
 

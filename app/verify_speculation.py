@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.generate import LoadedEngine
-    from runtime import Completion, GenerateOptions, Message
+    from runtime import Completion, GenerateOptions, Message, OutputConstraint
 
 DEFAULT_TOKENS = 128
 
@@ -35,6 +35,7 @@ class VerifyRequest:
     preferences: Preferences
     file: Path
     raw: bool = False
+    constraint: OutputConstraint | None = None
     as_json: bool = False
     verbose: bool = False
 
@@ -70,7 +71,7 @@ def run(request: VerifyRequest, console: Console, *, load: Load = load_engine) -
     limit = DEFAULT_TOKENS if preferences.predict is None else preferences.predict
     # Both answers must draw the same numbers.
     preferences = replace(preferences, predict=limit, seed=0 if preferences.seed is None else preferences.seed)
-    options = generate_options(preferences, raw=request.raw, reuse_prefix=False)
+    options = generate_options(preferences, raw=request.raw, reuse_prefix=False, constraint=request.constraint)
     path = resolve_with_progress(preferences, console)
     engine = load(path, with_draft(how_to_load, preferences, path, console), console, verbose=request.verbose)
     try:
@@ -95,7 +96,8 @@ def run(request: VerifyRequest, console: Console, *, load: Load = load_engine) -
 def read_prompts(file: Path) -> list[str | list[Message]]:
     """The prompts of a file.  Raises AppError when it can't be read, or holds none."""
     try:
-        lines = file.expanduser().read_text("utf-8").splitlines()
+        # Lines as files have them: other signs of a line's end may stand within a text.
+        lines = file.expanduser().read_text("utf-8").split("\n")
     except OSError as error:
         raise AppError(f"The prompt file {file} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

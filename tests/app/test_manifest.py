@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from adapters import low_rank_pairs, write_adapter
 from tiny_models import write_tiny_model
 
 import app.cli
+from app.manifest import _placement_value, _read_preferences
 from app.output import Console
 from models.gguf_file import open_model_file
+from runtime import EngineDescription
 
 Tandem = Callable[..., tuple[int, str, str]]
 
@@ -104,6 +107,52 @@ def test_what_differs_is_said(tandem: Tandem, folder: Path, tmp_path: Path) -> N
     assert status == 1 and "The prompt's ids are not the same" in told
     status, _, told = changed(versions={**manifest["versions"], "numpy": "1.0"})
     assert status == 0 and "note: versions numpy was 1.0 and is " in told and "The same 10 ids." in told
+
+
+def test_a_manifest_beats_settings_and_flags_beat_both(
+    tandem: Tandem, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    status, text, _ = tandem("-m", folder / "tiny.gguf", "-p", "fox", "-n", 10, "-s", 1, "--manifest", path)
+    assert status == 0
+    for name, value in (("MODEL", str(folder / "other.gguf")), ("CACHE_TYPE_K", "q4_0"), ("TEMP", "0")):
+        monkeypatch.setenv(f"TANDEM_{name}", value)
+    status, again, told = tandem("--replay", path)
+    assert (status, again) == (0, text) and "note:" not in told
+    _, _, told = tandem("--replay", path, "-ctk", "q8_0")
+    assert "engine cache_type_k was f16 and is q8_0" in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--temp", 0), ("-n", 5), ("--stop", "x"), ("--json",), ("--out", "x"), ("--json-schema", "{}")]
+)
+def test_what_a_manifest_says_is_not_said_again(tandem: Tandem, tmp_path: Path, arguments: tuple[object, ...]) -> None:
+    status, stdout, told = tandem("--replay", tmp_path / "run.json", *arguments)
+    assert (status, stdout) == (2, "") and "means nothing beside --replay" in told
+
+
+def test_where_layers_were_is_written_down_and_asked_for_again() -> None:
+    loaded = dict.fromkeys(("batch_size", "cache_type_k", "cache_type_v", "activations", "isa"))
+    description = EngineDescription(
+        name="m",
+        architecture="llama",
+        num_parameters=1,
+        formats=(),
+        size_bytes=1,
+        trained_context_size=8,
+        context_size=8,
+        threads=1,
+        path=Path("m.gguf"),
+        fingerprint="f",
+        num_layers=4,
+    )
+    for placed, asked in (
+        (description, {"device": "cpu", "gpu_layers": None}),
+        (replace(description, gpu="RTX 3060", gpu_layers=3), {"device": None, "gpu_layers": "3"}),
+    ):
+        engine = {**loaded, "ctx_size": 8, **_placement_value(placed)}
+        found = _read_preferences({"engine": engine, "model": {"path": "m.gguf"}})
+        assert {name: getattr(found, name) for name in asked} == asked
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"tandem_manifest": 1}', '{"tandem_manifest": 9}'])

@@ -19,6 +19,7 @@ from app.options import Preferences, engine_options
 from app.output import Console
 from app.verify_speculation import VerifyRequest, read_prompts, run
 from runtime.catalog import CATALOG
+from runtime.constraints import OutputConstraint
 from runtime.generation import Completion, Generation
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.speculation.options import SpeculationReport
@@ -115,6 +116,18 @@ def test_every_prompt_is_answered_with_and_without_guesses_and_all_are_the_same(
         assert first[1].sampling.seed is not None and not first[1].reuse_prefix
     assert engine.loads[0].speculation.mode == "auto"
     assert engine.is_closed
+
+
+def test_a_line_of_the_file_is_a_prompt_whatever_it_holds(model: Path) -> None:
+    engine = TwoFacedEngine()
+    verify(model, "form\x0cfeed\u2028and more\r\ntwo\n", engine)
+    assert [prompt for prompt, _ in engine.asked[::2]] == ["form\x0cfeed\u2028and more", "two"]
+
+
+def test_guesses_are_compared_within_a_schema_too(model: Path) -> None:
+    engine, constraint = TwoFacedEngine(), OutputConstraint(kind="json_object")
+    assert verify(model, "one\n", engine, constraint=constraint)[0] == 0
+    assert [options.constraint for _, options in engine.asked] == [constraint, constraint]
 
 
 def test_a_difference_is_told_by_its_place_and_the_exit_status(model: Path) -> None:
