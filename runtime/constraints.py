@@ -7,6 +7,7 @@ Owns the kinds, their compiling, and the place of a fault in what was asked for.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -41,6 +42,10 @@ _BLANKS = r"\x20|\n(\x20{0,40}|\t{0,10})"
 # Without \u, every text has one spelling, so that a key can't be a second spelling of another one.
 _ESCAPES = '"\\bfnrt'
 _MAX_CACHED = 64
+_FEW_BEGINNINGS = 64
+_LONGEST_PLACE = 120
+# The library's messages may end in advice on options of its own, which nobody here can set.
+_ADVICE = re.compile(r"\. Enable '.*")
 _SHARED = ("$defs", "definitions", "$schema")
 
 
@@ -88,8 +93,8 @@ class ConstraintCompiler:
             matcher = self._compiled.pop(constraint, None)
             if matcher is None:
                 matcher = compile_constraint(constraint, self._tokenizer)
-                if not _can_begin(matcher):
-                    raise _refused(constraint.kind, "no text of this model's tokens is allowed by it", "")
+                if (fault := _fault_of_beginning(matcher)) is not None:
+                    raise _refused(constraint.kind, fault, "")
             self._compiled[constraint] = matcher
             if len(self._compiled) > _MAX_CACHED:
                 self._compiled.popitem(last=False)
@@ -133,11 +138,24 @@ def _matcher(kind: ConstraintKind, grammar: str, tokenizer: LLTokenizer) -> LLMa
     return matcher
 
 
-def _can_begin(matcher: LLMatcher) -> bool:
-    """Whether a first token, or an empty text, is allowed."""
+def _fault_of_beginning(matcher: LLMatcher) -> str | None:
+    """Why there is no first token, and no empty text either; None when there is one."""
     trial = matcher.deep_copy()
-    mask = trial.compute_bitmask()
-    return not trial.is_error() and any(mask)
+    allowed = _ids_in(trial.compute_bitmask())
+    if trial.is_error() or not allowed:
+        return "no text of this model's tokens is allowed by it"
+    if len(allowed) <= _FEW_BEGINNINGS and not any(_can_follow(trial, token_id) for token_id in allowed):
+        return "no text of it ever ends"  # the library follows what must come, and gives up
+    return None
+
+
+def _can_follow(matcher: LLMatcher, token_id: int) -> bool:
+    trial = matcher.deep_copy()
+    return trial.try_consume_tokens([token_id]) == 1 and not trial.is_error()
+
+
+def _ids_in(bitmask: bytes) -> list[int]:
+    return [8 * place + bit for place, byte in enumerate(bitmask) if byte for bit in range(8) if byte >> bit & 1]
 
 
 def _make_tokenizer(texts: TokenTexts, encode: Callable[[bytes], list[int]]) -> LLTokenizer:
@@ -238,11 +256,13 @@ def _fault_of_grammar(message: str, kind: ConstraintKind) -> tuple[str, str]:
 def _first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return (errors or lines or [""])[0].rstrip(".")
+    return _ADVICE.sub("", (errors or lines or [""])[0]).rstrip(".")
 
 
 def _refused(kind: ConstraintKind, fault: str, place: str) -> ConstraintError:
-    where = f" at {place}" if place else ""
+    half = _LONGEST_PLACE // 2
+    shown = place if len(place) <= _LONGEST_PLACE else f"{place[:half]}...{place[-half:]}"
+    where = f" at {shown}" if place else ""
     return ConstraintError(
         f"{_NAMES[kind]} ({_FLAGS[kind]}) can't be honoured{where}: {fault}. "
         f"Change that place, or leave it out and check the answer yourself.",

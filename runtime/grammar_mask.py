@@ -50,9 +50,7 @@ class GrammarMask:
         """Sets the logits of what must not follow to -inf.  history: prompt and answer so far."""
         self._follow(history)
         allowed = self._allowed(self._matcher)
-        if self._matcher.is_error():
-            fault = self._matcher.get_error().partition("\n")[0]
-            raise ConstraintError(f"The answer can't be held to its schema or grammar any more: {fault}")
+        self._check()
         if self._banned is not None and np.count_nonzero(allowed[: self._num_tokens]) <= _FEW_TOKENS:
             self._leave_ways_out(allowed, history, self._banned)
         ends = row[self._end_ids]
@@ -103,7 +101,13 @@ class GrammarMask:
         if new_ids:
             count = self._matcher.try_consume_tokens(new_ids)
             followed += new_ids[:count]
+            self._check()
             if count < len(new_ids):
                 raise ConstraintError(
                     f"The answer's token {len(followed)} ({new_ids[count]}) does not follow from its grammar."
                 )
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            fault = self._matcher.get_error().partition("\n")[0].rstrip(".")
+            raise ConstraintError(f"The answer can't be held to its schema or grammar any more: {fault}.")

@@ -280,6 +280,7 @@ def test_guessing_ahead_changes_nothing(
         ("grammar", 'root ::= "a" item\n', "", "item"),
         ("grammar", 'root ::= "a"\nroot2 ::= ("b"\n', "line 3, column 1", "Expected"),
         ("grammar", 'start: "a" | c\n', "line 1, column 8", "unknown name"),
+        ("grammar", 'root ::= "a" root\n', "", "no text of it ever ends"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_before_the_first_token(
@@ -290,6 +291,19 @@ def test_what_cannot_be_honoured_is_refused_before_the_first_token(
     assert caught.value.place == place
     assert fault in str(caught.value) and place in str(caught.value)
     assert f"--{kind.replace('_', '-')}" in str(caught.value)
+
+
+def test_a_refusal_has_no_advice_that_cannot_be_followed_and_no_endless_place(engine: Engine) -> None:
+    deep = '{"items":' * 60 + '{"type": "strin"}' + "}" * 60
+    for text in ('{"oneOf": [{"type": "integer"}, {"type": "number"}]}', deep):
+        with pytest.raises(ConstraintError) as caught:
+            engine.generate("x", held("json_schema", text))
+        assert "Enable" not in str(caught.value) and len(str(caught.value)) < 350
+
+
+def test_a_grammar_that_leads_into_what_never_ends_is_one_sentence(engine: Engine) -> None:
+    with pytest.raises(ConstraintError, match="can't be held to its schema or grammar any more"):
+        answer(engine, held("grammar", 'root ::= [a-z] [a-z] x\nx ::= "b" x\n'))
 
 
 def test_options_that_do_not_go_together_are_refused() -> None:
