@@ -74,6 +74,10 @@ def run(request: GenerateRequest, console: Console, *, load: Load = load_engine)
     preferences = request.preferences
     _check(request)
     console.require_reader()
+    if request.manifest is not None:
+        from app.manifest import check_place
+
+        check_place(request.manifest)
     options = generate_options(
         preferences,
         raw=request.raw,

@@ -6,6 +6,7 @@ Owns the names in the file and the comparison.  Does not know how an answer come
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +27,25 @@ VERSION = 1
 
 _LOADED = ("batch_size", "cache_type_k", "cache_type_v", "activations", "isa")
 _CIRCUMSTANCES = ("model", "engine", "versions")
+
+
+def check_place(path: Path) -> None:
+    """Raises AppError for a manifest that could not be written, before an answer is made for it."""
+    path = path.expanduser()
+    fault = next(
+        (
+            fault
+            for is_so, fault in (
+                (path.is_dir(), "it is a folder"),
+                (not path.parent.is_dir(), f"{path.parent} is no folder"),
+                (not os.access(path if path.exists() else path.parent, os.W_OK), "it may not be written"),
+            )
+            if is_so
+        ),
+        None,
+    )
+    if fault is not None:
+        raise AppError(f"The manifest {path} can't be written: {fault}.")
 
 
 def write_manifest(

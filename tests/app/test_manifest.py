@@ -109,6 +109,15 @@ def test_what_differs_is_said(tandem: Tandem, folder: Path, tmp_path: Path) -> N
     assert status == 0 and "note: versions numpy was 1.0 and is " in told and "The same 10 ids." in told
 
 
+@pytest.mark.parametrize("name", ["none/run.json", "."])
+def test_a_manifest_that_cannot_be_written_is_told_before_the_answer(
+    tandem: Tandem, folder: Path, tmp_path: Path, name: str
+) -> None:
+    given = ("-m", folder / "tiny.gguf", "-p", "fox", "-n", 2)
+    status, stdout, told = tandem(*given, "--manifest", tmp_path / name)
+    assert (status, stdout) == (1, "") and "The manifest" in told and told.count("\n") == 1
+
+
 def test_a_manifest_beats_settings_and_flags_beat_both(
     tandem: Tandem, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,12 +140,6 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, name: FormatN
     assert path.read_text() == content
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
-def test_a_disk_that_is_full_is_told(tmp_path: Path) -> None:
-    with ResultsFile(Path("/dev/full"), format_for("jsonl", None)) as file, pytest.raises(AppError, match="No space"):
-        file.append("{}\n")
-
-
 def test_a_record_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a disk does that fills up within a record: the first part is written, the next one fails."""
     path = tmp_path / "out.jsonl"
