@@ -17,8 +17,9 @@ from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import AskedToStop, HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import Preferences, engine_options, generate_options
-from app.output import Console, ProgressBar
+from app.output import Console
 from app.profiles import with_profile
+from app.progress import ProgressBar
 
 if TYPE_CHECKING:
     from runtime import (

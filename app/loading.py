@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from app.interrupts import HeldInterrupt
 from app.options import Preferences, models_folder_of
-from app.output import Console, ProgressBar
+from app.output import Console
+from app.progress import ProgressBars
 
 if TYPE_CHECKING:
     from runtime import Engine, EngineOptions
@@ -41,11 +42,11 @@ def load_engine(path: Path, options: EngineOptions, console: Console, *, verbose
     """Load the model; says the memory bill when verbose.  Ctrl-C ends it at the next step of the progress."""
     from runtime import Engine
 
-    with HeldInterrupt() as interrupt, LoadingBars(console) as bars:
+    with HeldInterrupt() as interrupt, ProgressBars(console) as bars:
 
         def report(stage: str, done: int, total: int) -> None:
             interrupt.check()
-            bars(stage, done, total)
+            bars.show(*stage_title(stage), done, total)
             # One kernel may take seconds, in a process of its own: nothing of ours runs meanwhile.
             interrupt.is_held = not (stage == COMPILING and done < total)
 
@@ -79,30 +80,3 @@ _STAGES |= {
 def stage_title(stage: str) -> tuple[str, str]:
     """What a stage of the engine's loading is called on the screen, and what it counts."""
     return _STAGES.get(stage, (stage, ""))
-
-
-class LoadingBars:
-    """One bar for each stage of loading; call it with (stage, done, total)."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._stage: str | None = None
-        self._bar: ProgressBar | None = None
-
-    def __enter__(self) -> LoadingBars:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage != self._stage:
-            self._close()
-            self._stage = stage
-            self._bar = self._console.progress(*stage_title(stage))
-        if self._bar is not None:
-            self._bar(done, total)
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,18 @@ from app.charts.plot_file import write_plot
 from app.charts.terminal_chart import terminal_chart
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, UsageError
 from app.figures import range_text, rate_text
-from app.loading import resolve_with_progress, stage_title
+from app.loading import resolve_with_progress
+from app.measuring.environment import environment_of, warn_if_busy
+from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
 from app.options import gpu_layers_of
-from app.output import Console, ProgressBar
-from app.versions import package_versions, tandem_version
+from app.output import Console
+from app.versions import tandem_version
 from runtime.benchmark.results import Environment, Results, Row
 from runtime.benchmark.session import BenchSession
 from runtime.benchmark.workloads import BenchPlan
 from runtime.errors import OptionError
-from runtime.machine import Machine, read_machine
-
-_VERSIONS = ("python", "numpy", "numba", "llvmlite")
-_BUSY_SHARE = 0.5  # of the cores
+from runtime.machine import read_machine
 
 _WRITERS: dict[str, Callable[[Results], str]] = {"md": markdown, "json": json_text, "csv": csv_text}
 
@@ -52,13 +50,13 @@ def run(request: BenchRequest, console: Console, *, make_session: MakeSession = 
     if request.draft is not None:
         plan = replace(plan, guessing=guessing_plan(request, paths, console))
     machine = read_machine()
-    _warn_if_busy(machine, console)
-    report = _Report(request, console, _environment(plan, paths, machine))
+    warn_if_busy(machine, console, "figures taken now are too low and vary")
+    report = _Report(request, console, environment_of(machine, _options(plan, paths)))
     session = make_session(plan, report, version=tandem_version(), peer=peer)
     try:
         was_stopped = run_stoppable(lambda: session.run(paths), session.stop)
     finally:
-        report.close()
+        report.bars.close()
     _finish(request, console, report)
     if was_stopped:
         return EXIT_INTERRUPTED
@@ -107,19 +105,11 @@ def _resolve(request: BenchRequest, name: str | None, console: Console) -> Path:
     return resolve_with_progress(preferences if name is None else replace(preferences, model=name), console)
 
 
-def _environment(plan: BenchPlan, paths: list[Path], machine: Machine) -> Environment:
+def _options(plan: BenchPlan, paths: list[Path]) -> dict[str, Any]:
+    """What was asked for, as plain values."""
     options = {name: value for name, value in asdict(plan).items() if name != "kernel_folder"}
     options["adapters"] = [adapter_text(choice) for choice in plan.adapters]
-    versions = package_versions()
-    return Environment(
-        tandem=tandem_version(),
-        versions={name: versions[name] for name in _VERSIONS if name in versions},
-        machine={name: value for name, value in asdict(machine).items() if name != "load"},
-        options={"models": [path.name for path in paths], **options, "guessing": _guessing_values(plan)},
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        load_start=machine.load,
-        load_end=None,
-    )
+    return {"models": [path.name for path in paths], **options, "guessing": _guessing_values(plan)}
 
 
 def _guessing_values(plan: BenchPlan) -> dict[str, Any] | None:
@@ -128,14 +118,6 @@ def _guessing_values(plan: BenchPlan) -> dict[str, Any] | None:
         return None
     options = plan.guessing.options
     return {"draft": plan.guessing.draft, "draft_max": options.draft_max, "draft_min": options.draft_min}
-
-
-def _warn_if_busy(machine: Machine, console: Console) -> None:
-    if machine.load is not None and machine.load > _BUSY_SHARE * machine.num_cores:
-        console.note(
-            f"warning: this machine is busy (load {machine.load:g} on {machine.num_cores} cores); "
-            f"figures taken now are too low and vary."
-        )
 
 
 def _finish(request: BenchRequest, console: Console, report: _Report) -> None:
@@ -159,49 +141,25 @@ def _subtitle(results: Results) -> str:
     return f"{models}; {machine['cpu_name']}, {machine['num_cores']} cores, {machine['isa']}; {environment.date}"
 
 
-class _Report:
-    """Hears from the session, in its thread: progress and finished rows on stderr, JSON lines at once on stdout."""
+class _Report(MeasuringReport):
+    """Progress and finished rows on stderr, JSON lines at once on stdout."""
 
     def __init__(self, request: BenchRequest, console: Console, environment: Environment) -> None:
-        self._request, self._console, self._environment = request, console, environment
+        super().__init__(console)
+        self._request, self._environment = request, environment
         self._rows: list[Row] = []
-        self._notes: set[str] = set()
-        self._bar: ProgressBar | None = None
-        self._bar_title = ""
-
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
-        title, unit = stage_title(stage)
-        self._progress(f"{model}: {title}", unit, done, total)
 
     def measuring(self, title: str, done: int, total: int) -> None:
-        self._progress(title, "repeats", done, total)
+        self.bars.show(title, "repeats", done, total)
 
     def finished(self, row: Row) -> None:
-        self.close()
+        self.bars.close()
         self._rows.append(row)
         said = f"{row_title(row)}: {rate_text(row.tokens_per_s)} tokens/s ({range_text(row.spread)})"
-        self._console.note("; ".join(filter(None, [said, remark(row)])))
+        self.console.note("; ".join(filter(None, [said, remark(row)])))
         if self._request.format == "jsonl":
-            self._console.json(line_values(row, replace(self._environment, load_end=row.load)))
-
-    def noted(self, text: str) -> None:
-        """Once, though a model is loaded several times."""
-        if text not in self._notes:
-            self._notes.add(text)
-            self._console.note(f"note: {text}")
+            self.console.json(line_values(row, replace(self._environment, load_end=row.load)))
 
     def results(self) -> Results:
         """Everything so far."""
         return Results(environment=replace(self._environment, load_end=read_machine().load), rows=tuple(self._rows))
-
-    def close(self) -> None:
-        """Takes the bar away."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-    def _progress(self, title: str, unit: str, done: int, total: int) -> None:
-        if self._bar is None or title != self._bar_title:
-            self.close()
-            self._bar, self._bar_title = self._console.progress(title, unit), title
-        self._bar(done, total)

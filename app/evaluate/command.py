@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from app.charts.chart_drawing import draw_chart
@@ -19,12 +18,13 @@ from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
 from app.evaluate.arguments import EvaluateRequest
 from app.evaluate.chart import panels
 from app.evaluate.markdown import markdown
-from app.loading import resolve_with_progress, stage_title
+from app.loading import resolve_with_progress
+from app.measuring.environment import environment_of
+from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
 from app.options import engine_options
-from app.output import Console, ProgressBar
+from app.output import Console
 from app.verify_speculation import read_prompts
-from app.versions import package_versions, tandem_version
 from runtime.benchmark.results import Environment
 from runtime.errors import OptionError
 from runtime.evaluation.plans import EvaluationPlan
@@ -32,7 +32,6 @@ from runtime.evaluation.results import Results, results_values
 from runtime.evaluation.session import EvaluationSession
 from runtime.machine import read_machine
 
-_VERSIONS = ("python", "numpy", "numba", "llvmlite")
 _STDIN = Path("-")
 
 MakeSession = Callable[..., EvaluationSession]
@@ -46,13 +45,14 @@ def run(request: EvaluateRequest, console: Console, *, make_session: MakeSession
     reference: Path | None = None
     if request.reference is not None:
         reference = resolve_with_progress(replace(request.preferences, model=request.reference), console)
-    environment = _environment(request, path)
-    bars = _Bars(console)
-    session = make_session(plan, bars)
+    text_name = request.text.name if request.text is not None else None
+    environment = environment_of(read_machine(), {"model": path.name, "text": text_name})
+    report = _Report(console)
+    session = make_session(plan, report)
     try:
         was_stopped = run_stoppable(lambda: session.run(path, reference), session.stop)
     finally:
-        bars.close()
+        report.bars.close()
     environment = replace(environment, load_end=read_machine().load)
     _finish(request, console, session.results(), environment)
     return EXIT_INTERRUPTED if was_stopped else EXIT_SUCCESS
@@ -94,24 +94,11 @@ def _text(file: Path | None) -> str | None:
         raise AppError(f"The text {file} is no UTF-8: byte {error.start} is {content[error.start]:#04x}.") from error
 
 
-def _environment(request: EvaluateRequest, path: Path) -> Environment:
-    machine, versions = read_machine(), package_versions()
-    return Environment(
-        tandem=tandem_version(),
-        versions={name: versions[name] for name in _VERSIONS if name in versions},
-        machine={name: value for name, value in asdict(machine).items() if name != "load"},
-        options={"model": path.name, "text": request.text.name if request.text is not None else None},
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        load_start=machine.load,
-        load_end=None,
-    )
-
-
 def _finish(request: EvaluateRequest, console: Console, results: Results, environment: Environment) -> None:
     """Prints and draws what there is."""
     if not results.rows:
         return
-    text_name = request.text.name if request.text is not None else None
+    text_name = environment.options["text"]
     if request.plot is not None and (drawn := panels(results)):
         subtitle = ", ".join(filter(None, [environment.options["model"], text_name, environment.date]))
         write_plot(request.plot, draw_chart(drawn, title="tandem eval", subtitle=subtitle), console)
@@ -122,39 +109,11 @@ def _finish(request: EvaluateRequest, console: Console, results: Results, enviro
         console.text(markdown(results, environment, text_name=text_name))
 
 
-class _Bars:
-    """Hears from the session, in its thread: one bar at a time, and every note once."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._notes: set[str] = set()
-        self._bar: ProgressBar | None = None
-        self._title = ""
-
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
-        title, unit = stage_title(stage)
-        self._show(f"{model}: {title}", unit, done, total, shows_time_left=False)
+class _Report(MeasuringReport):
+    """Progress, on stderr."""
 
     def reading(self, title: str, done: int, total: int) -> None:
-        self._show(title, "tokens", done, total, shows_time_left=True)
+        self.bars.show(title, "tokens", done, total, shows_time_left=True)
 
     def answering(self, title: str, done: int, total: int) -> None:
-        self._show(f"{title}: answering", "prompts", done, total, shows_time_left=True)
-
-    def noted(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.add(text)
-            self._console.note(f"note: {text}")
-
-    def close(self) -> None:
-        """Takes the bar away."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-    def _show(self, title: str, unit: str, done: int, total: int, *, shows_time_left: bool) -> None:
-        if self._bar is None or title != self._title:
-            self.close()
-            self._bar = self._console.progress(title, unit, shows_time_left=shows_time_left)
-            self._title = title
-        self._bar(done, total)
+        self.bars.show(f"{title}: answering", "prompts", done, total, shows_time_left=True)

@@ -14,10 +14,12 @@ from app.charts.chart_drawing import draw_chart
 from app.charts.plot_file import write_plot
 from app.charts.terminal_chart import terminal_chart
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS
-from app.loading import resolve_with_progress, stage_title
+from app.loading import resolve_with_progress
+from app.measuring.environment import warn_if_busy
+from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
 from app.options import engine_options
-from app.output import Console, ProgressBar
+from app.output import Console
 from app.profiles import Profile, profile_path, save_profile
 from app.tune.arguments import TuneRequest
 from app.tune.tables import panels, result_text, result_value, sample_text
@@ -26,8 +28,6 @@ from runtime.machine import Machine, read_machine
 from runtime.placement import usable_cards
 from runtime.tuning.samples import TuneResult, TuneSample
 from runtime.tuning.session import Fixed, TuneSession
-
-_BUSY_SHARE = 0.5  # of the cores
 
 MakeSession = Callable[..., TuneSession]
 
@@ -38,18 +38,14 @@ def run(request: TuneRequest, console: Console, *, make_session: MakeSession = T
     options = engine_options(request.preferences)
     path = resolve_with_progress(request.preferences, console)
     machine, cards = read_machine(), usable_cards(options)
-    if machine.load is not None and machine.load > _BUSY_SHARE * machine.num_cores:
-        console.note(
-            f"warning: this machine is busy (load {machine.load:g} on {machine.num_cores} cores); "
-            f"what is fastest now may not be fastest later."
-        )
+    warn_if_busy(machine, console, "what is fastest now may not be fastest later")
     report = _Report(console)
     session = make_session(options, _fixed(request), report, machine=machine, cards=cards)
     results: list[TuneResult] = []
     try:
         was_stopped = run_stoppable(lambda: results.append(session.run(path)), session.stop)
     finally:
-        report.close()
+        report.bars.close()
     if results and results[0].chosen is not None:
         _finish(request, console, results[0], path, machine, cards)
     return EXIT_INTERRUPTED if was_stopped else EXIT_SUCCESS
@@ -114,37 +110,12 @@ def _profile(result: TuneResult, path: Path, machine: Machine, cards: Cards) -> 
     )
 
 
-class _Report:
-    """Hears from the session, in its thread: progress and measured settings on stderr."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._bar: ProgressBar | None = None
-        self._bar_title = ""
-
-    def loading(self, title: str, stage: str, done: int, total: int) -> None:
-        what, unit = stage_title(stage)
-        self._progress(f"{title}: {what}", unit, done, total)
+class _Report(MeasuringReport):
+    """Progress and measured settings, on stderr."""
 
     def measuring(self, title: str, done: int, total: int) -> None:
-        self._progress(title, "repeats", done, total)
+        self.bars.show(title, "repeats", done, total)
 
     def finished(self, sample: TuneSample) -> None:
-        self.close()
-        self._console.note(sample_text(sample))
-
-    def noted(self, text: str) -> None:
-        self.close()
-        self._console.note(f"note: {text}")
-
-    def close(self) -> None:
-        """Takes the bar away."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-    def _progress(self, title: str, unit: str, done: int, total: int) -> None:
-        if self._bar is None or title != self._bar_title:
-            self.close()
-            self._bar, self._bar_title = self._console.progress(title, unit), title
-        self._bar(done, total)
+        self.bars.close()
+        self.console.note(sample_text(sample))

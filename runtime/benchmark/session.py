@@ -56,7 +56,7 @@ OpenProbe = Callable[[EngineOptions, Callable[[str, int, int], None]], LimitsPro
 class Listener(Protocol):
     """Hears what happens, in the measuring thread."""
 
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+    def loading(self, title: str, stage: str, done: int, total: int) -> None:
         """A model, or the probe of the machine's limits, is being made ready."""
         ...
 

@@ -34,7 +34,7 @@ _DECODE_STEPS = 32
 class Listener(Protocol):
     """Hears what happens, in the measuring thread."""
 
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+    def loading(self, title: str, stage: str, done: int, total: int) -> None:
         """A model is being made ready."""
         ...
 

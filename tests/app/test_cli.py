@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+from streams import Terminal
 
 import app.chat
 import app.cli
@@ -18,11 +19,6 @@ from app.output import Console
 def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "settings.toml").touch()
     monkeypatch.setenv("TANDEM_CONFIG", str(tmp_path / "settings.toml"))
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def run(

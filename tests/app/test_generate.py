@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streams import Terminal
 
 import app.cli
 import app.generate
@@ -103,11 +104,6 @@ class _Playback(Generation):
                 seed=7,
             )
         )
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @dataclass

@@ -16,7 +16,7 @@ import pytest
 import app.cli
 import app.evaluate.command
 from app.evaluate.command import run
-from app.output import Console, ProgressBar
+from app.output import Console
 from runtime.devices.binding import DeviceMemory
 from runtime.evaluation.plans import EvaluationPlan
 from runtime.evaluation.results import Choice, Parting, Results, Row, Setting, Speed
@@ -202,15 +202,3 @@ def test_help_says_how_windows_are_cut(capsys: pytest.CaptureFixture[str]) -> No
     assert app.cli.main(["eval", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "A token counts once, in the first window that holds it" in text and "in nats" in text
-
-
-def test_the_bar_says_how_long_it_takes_still() -> None:
-    err = io.StringIO()
-    moments = iter([0.0, 1.0, 30.0, 60.0, 100.0])
-    bar = ProgressBar(
-        Console(io.StringIO(), err), "Reading", "tokens", shows_time_left=True, clock=lambda: next(moments)
-    )
-    for done in (0, 100, 200, 300):
-        bar(done, 1000)
-    assert "Reading: 10 % (100 of 1000 tokens), 4 min left" in err.getvalue()
-    assert "Reading: 30 % (300 of 1000 tokens), 4 min left" in err.getvalue()

@@ -25,7 +25,7 @@ class Rows:
         self.stages: set[str] = set()
         self.notes: list[str] = []
 
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+    def loading(self, title: str, stage: str, done: int, total: int) -> None:
         self.stages.add(stage)
 
     def measuring(self, title: str, done: int, total: int) -> None:

@@ -36,7 +36,7 @@ class Log:
         self.titles: list[tuple[str, int, int]] = []
         self._on = on
 
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+    def loading(self, title: str, stage: str, done: int, total: int) -> None:
         self._on("loading")
 
     def measuring(self, title: str, done: int, total: int) -> None:

@@ -46,7 +46,7 @@ class Heard:
     read: list[tuple[str, int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def loading(self, model: str, stage: str, done: int, total: int) -> None:
+    def loading(self, title: str, stage: str, done: int, total: int) -> None:
         pass
 
     def reading(self, title: str, done: int, total: int) -> None:
