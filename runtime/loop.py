@@ -18,10 +18,11 @@ from runtime.answer import Answer
 from runtime.devices.binding import Batch, Binding
 from runtime.errors import Cancelled, DeviceReplaced, EngineClosedError
 from runtime.generation import FinishReason
-from runtime.scheduler import Scheduler, Step, Work
+from runtime.scheduler import Scheduler
 from runtime.sequence import TokenSequence
 from runtime.speculation.options import SpeculationReport
 from runtime.speculation.speculator import Speculator, Verified
+from runtime.step import Step, Work
 
 
 class EngineLoop:

@@ -16,10 +16,11 @@ import numpy as np
 from runtime import candidates as select
 from runtime.devices.binding import Binding
 from runtime.errors import EngineError
-from runtime.scheduler import Scheduler, Work
+from runtime.scheduler import Scheduler
 from runtime.sequence import TokenSequence
 from runtime.speculation.drafter import Guess, Run, Wish
 from runtime.speculation.pass_costs import Pace, PassCosts
+from runtime.step import Work
 
 # A grade for probabilities below these among the best tokens, and one for what lies above.
 _BORDERS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)

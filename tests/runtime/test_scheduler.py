@@ -62,10 +62,10 @@ class Driver:
 
     def check_books(self) -> None:
         scheduler = self.scheduler
-        held = [page for _, path in scheduler.cache.prefixes() for page in path]
-        for page in range(scheduler.pool.num_pages):
+        held = [page for _, path in scheduler.pages.cache.prefixes() for page in path]
+        for page in range(scheduler.pages.pool.num_pages):
             users = sum(sequence.pages.count(page) for sequence in self.wanted)
-            assert scheduler.pool.holders(page) == users + (page in held)
+            assert scheduler.pages.pool.holders(page) == users + (page in held)
 
 
 def answer(sequence: TokenSequence) -> list[int]:
@@ -212,8 +212,8 @@ def test_a_failed_sequence_leaves_nothing_of_its_last_step() -> None:
     sequence = driver.add(list(range(20)), 5)
     assert driver.scheduler.plan() is not None
     driver.scheduler.drop(sequence)
-    assert driver.scheduler.cache.num_pages == 0
-    assert driver.scheduler.pool.num_free == binding.limits.num_pages
+    assert driver.scheduler.pages.cache.num_pages == 0
+    assert driver.scheduler.pages.pool.num_free == binding.limits.num_pages
     assert driver.scheduler.num_sequences == 0
     assert driver.scheduler.plan() is None
 
@@ -263,8 +263,8 @@ def test_any_mix_of_sequences_gives_each_its_own_answer(
     for sequence in sequences:
         assert answer(sequence) == plain_ids(sequence.ids[: sequence.num_prompt], len(answer(sequence)))
     assert driver.scheduler.num_sequences == 0
-    assert driver.scheduler.pool.num_free + driver.scheduler.cache.num_pages == num_pages
-    assert driver.scheduler.cache.num_evictable() == driver.scheduler.cache.num_pages
+    assert driver.scheduler.pages.pool.num_free + driver.scheduler.pages.cache.num_pages == num_pages
+    assert driver.scheduler.pages.cache.num_evictable() == driver.scheduler.pages.cache.num_pages
     assert all(len(sizes) <= max_sequences for sizes in driver.step_sizes)
     assert pages_for(limits.context_size) <= num_pages
 

@@ -220,8 +220,8 @@ class Pair:
             schedulers.append(self.model_drafter.scheduler)
         for scheduler in schedulers:
             assert scheduler.num_sequences == 0
-            assert scheduler.pool.num_free + scheduler.cache.num_pages == scheduler.pool.num_pages
-            assert scheduler.cache.num_evictable() == scheduler.cache.num_pages
+            assert scheduler.pages.pool.num_free + scheduler.pages.cache.num_pages == scheduler.pages.pool.num_pages
+            assert scheduler.pages.cache.num_evictable() == scheduler.pages.cache.num_pages
 
     def __enter__(self) -> Pair:
         return self
