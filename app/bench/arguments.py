@@ -20,6 +20,10 @@ FORMATS = ("md", "json", "jsonl", "csv")
 PEERS = ("llama.cpp", "ik_llama.cpp")
 
 USAGE = "tandem bench [MODEL ...] [flags]\n       tandem bench --compare A.json B.json [--format FORMAT]"
+DESCRIPTION = (
+    "Measure tokens a second on the bare device and through the whole engine, and how near that comes to what this "
+    "machine's memory and multipliers allow."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

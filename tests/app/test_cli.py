@@ -10,6 +10,7 @@ from streams import Terminal
 
 import app.chat
 import app.cli
+import app.commands
 from app.chat import ChatOptions
 from app.options import Preferences, engine_options
 from app.output import Console
@@ -159,7 +160,7 @@ def test_doctor_runs_beside_damaged_settings(monkeypatch: pytest.MonkeyPatch, tm
 def test_the_last_conversation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ChatOptions] = []
     monkeypatch.setattr(app.chat, "run", lambda options: seen.append(options) or 0)
-    monkeypatch.setattr(app.cli, "_is_terminal", lambda stream: True)
+    monkeypatch.setattr(app.commands, "_is_terminal", lambda stream: True)
     assert run(monkeypatch, "chat", "--continue", stdout=Terminal())[0] == 0
     assert run(monkeypatch, "chat", stdout=Terminal())[0] == 0
     assert [options.continue_last for options in seen] == [True, False]
