@@ -68,6 +68,7 @@ class Preferences:
     draft_model: str | None = None
     draft_max: int | None = None
     draft_min: int | None = None
+    draft_weights: str | None = None
     spec: str | None = None
     offline: bool | None = None
     lora: tuple[str, ...] | None = None
@@ -112,6 +113,7 @@ LOAD_OPTIONS = (
     _option("draft_model", str, "-md --draft-model --model-draft", "MODEL", "a small model that guesses for this one"),
     _option("draft_max", int, "--draft-max", "N", "tokens guessed at most before they are checked (16)"),
     _option("draft_min", int, "--draft-min", "N", "fewer guessed tokens are not checked (0)"),
+    _option("draft_weights", str, "--draft-weights", "HOW", "the draft model's weights: q4_0 (default) or stored"),
     _option("spec", str, "--spec", "HOW", "guess ahead: off, ngram (from the text), draft (by a model), auto (both)"),
     _option("lora", tuple, "--lora --lora-scaled", "FILE[:SCALE]", "a LoRA adapter for the model; several add up"),
     _option("no_profile", bool, "--no-profile", None, "leave out what `tandem tune` found for the model"),
@@ -233,7 +235,12 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
-    guessing = {"mode": preferences.spec, "draft_max": preferences.draft_max, "draft_min": preferences.draft_min}
+    guessing = {
+        "mode": preferences.spec,
+        "draft_max": preferences.draft_max,
+        "draft_min": preferences.draft_min,
+        "draft_weights": preferences.draft_weights,
+    }
     if preferences.lora:
         from app.adapters import adapter_choices
 

@@ -1,7 +1,7 @@
 """A program bound to the CPU: weights packed, buffers reserved, steps laid out; `run` computes a batch.
 
 Owns the memory and the thread team of one model.  Does not know sequences, sampling or text.  Nothing is allocated
-after `bind`: what `plan.make_bill` says is what is taken.
+after `bind`: what `bill.make_bill` says is what is taken.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kernels_cpu import kv_layout, table
 from kernels_cpu.activations import Precision
 from kernels_cpu.arena import Arena, view
 from kernels_cpu.batch_arrays import batch_arrays
+from kernels_cpu.bill import CpuBill, make_bill, partial_bytes, rope_tables
 from kernels_cpu.isa import Isa, choose
 from kernels_cpu.kernel_cache import KernelCache
 from kernels_cpu.plan import (
@@ -25,14 +26,10 @@ from kernels_cpu.plan import (
     MAX_SPLIT_TOKENS,
     MAX_TILE_ROWS,
     OPERAND_BYTES,
-    CpuBill,
     CpuLimits,
     Plan,
-    make_bill,
     make_plan,
-    partial_bytes,
-    rope_tables,
-)  # fmt: skip
+)
 from kernels_cpu.steps import HEADER, Places, Step, StepMaker
 from kernels_cpu.team import Team
 from kernels_cpu.weights import Packer
@@ -46,18 +43,24 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOptions:
-    """threads: of the team.  kernel_folder: where compiled kernels are kept."""
+    """threads: of the team.  kernel_folder: where compiled kernels are kept.  requantize: see `plan.make_plan`."""
 
     threads: int
     activations: Precision
     isa: str
     kernel_folder: Path
+    requantize: bool = False
 
 
-def bill(program: Program, file: ModelFile, limits: CpuLimits, activations: Precision, isa: str) -> CpuBill:
+def bill(program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions) -> CpuBill:
     """What `bind` will reserve, without reserving it."""
-    plan = make_plan(program, file.tensors, limits, choose(isa), activations)
+    plan = _plan(program, file, limits, options)
     return make_bill(plan, program, limits)
+
+
+def _plan(program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions) -> Plan:
+    isa = choose(options.isa)
+    return make_plan(program, file.tensors, limits, isa, options.activations, requantize=options.requantize)
 
 
 def bind(
@@ -82,7 +85,7 @@ class CpuModel:
         self._team: Team | None = None
         self._kernels = KernelCache(options.kernel_folder, self.isa, workers=max(2, options.threads))
         try:
-            plan = make_plan(program, file.tensors, limits, self.isa, options.activations)
+            plan = _plan(program, file, limits, options)
             self.bill = make_bill(plan, program, limits)
             self._build(plan, file, options, progress)
         except BaseException:

@@ -43,6 +43,11 @@ PACK = Layout(
     ("source", "row_bytes", "num_rows", "source_blocks", "out", "group_stride", "groups_per_chunk", "zeros")
 )  # fmt: skip
 
+# source: packed groups, source_group_bytes each; num_pieces: of 64 columns; group_stride: bytes between groups written
+REQUANTIZE = Layout(
+    ("source", "source_group_bytes", "num_pieces", "out", "group_stride", "num_groups", "groups_per_chunk")
+)
+
 # num_blocks: packed blocks of a row (columns for float formats); scale: float32 bits
 EMBED = Layout(("weights", "num_blocks", "group_bytes", "token_ids", "out", "out_stride", "scale"))
 

@@ -1,24 +1,22 @@
 """What a bound program will need: every matrix, vector, buffer and cache with its size, before anything is allocated.
 
-Owns the decisions (which matrices stand together, which records a buffer needs, how steps are cut into chunks) and the
-sums that the memory bill prints.  weights.py and binding.py take exactly these pieces, in this order.
+Owns the decisions: which matrices stand together, which are requantised, which records a buffer needs.  weights.py and
+binding.py take exactly these pieces, in this order; bill.py adds them up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
 
 from kernels_cpu.activations import RECORDS, Precision, terms_for
 from kernels_cpu.arena import aligned
-from kernels_cpu.batch_arrays import batch_arrays
 from kernels_cpu.expert_buffers import expert_buffers
 from kernels_cpu.isa import Isa
 from kernels_cpu.kv_layout import SCALE_BLOCK, CacheTypes
 from kernels_cpu.packed_formats import BLOCK, FLOAT_FORMATS, PACKED_FORMATS, packed_bytes, padded_columns
-from kernels_cpu.table import STEP_BYTES
 from models.program import (
     Attend,
     Buffer,
@@ -30,7 +28,6 @@ from models.program import (
     Part,
     Program,
     Project,
-    Rope,
     RotateAndStore,
     SelectOutputs,
 )
@@ -42,6 +39,8 @@ MAX_HEAD_DIM = 512
 MAX_TILE_ROWS = 64
 MOST_LANES = 16  # of any instruction set
 OPERAND_BYTES = 256  # reserved for each step
+REQUANTIZED_FORMAT = "Q4_0"
+WORTH_REQUANTIZING = 0.85  # of the bytes: what 5 bits and more become, while 4-bit formats stay as they are
 
 
 class TensorLike(Protocol):
@@ -78,20 +77,12 @@ class CpuLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CpuBill:
-    """Bytes reserved, by what for."""
-
-    weights_bytes: int
-    kv_bytes: int
-    workspace_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """A packed matrix, or two whose groups of rows alternate (gate, up)."""
+    """A packed matrix, or two whose groups of rows alternate (gate, up).  stored_format: of its file."""
 
     names: tuple[str, ...]
     format_name: str
+    stored_format: str
     num_rows: int
     num_columns: int
     lanes: int
@@ -112,6 +103,21 @@ class Matrix:
     @property
     def is_float(self) -> bool:
         return self.format_name in FLOAT_FORMATS
+
+    @property
+    def is_requantized(self) -> bool:
+        return self.format_name != self.stored_format
+
+    def requantized(self) -> Matrix:
+        """In fewer bits, where that takes a good deal less and columns fill the blocks."""
+        narrow = replace(self, format_name=REQUANTIZED_FORMAT)
+        has_blocks = self.num_columns % (2 * BLOCK if self.is_float else BLOCK) == 0
+        return narrow if has_blocks and narrow.group_bytes < WORTH_REQUANTIZING * self.group_bytes else self
+
+    @property
+    def as_stored(self) -> Matrix:
+        """As it would be packed in its file's format."""
+        return replace(self, format_name=self.stored_format)
 
     @property
     def blocks_per_row(self) -> int:
@@ -162,6 +168,7 @@ class Plan:
     vectors: dict[str, int] = field(default_factory=dict)  # float32 weights: values
     areas: dict[str, Area] = field(default_factory=dict)
     num_steps: int = 0
+    requantized: frozenset[str] = frozenset()  # weights that become Q4_0 where they would take more
     experts_used: int = 0  # by every token, in each layer with experts
 
     def matrix_of(self, name: str) -> Matrix:
@@ -169,10 +176,19 @@ class Plan:
 
 
 def make_plan(
-    program: Program, tensors: Mapping[str, TensorLike], limits: CpuLimits, isa: Isa, precision: Precision
+    program: Program,
+    tensors: Mapping[str, TensorLike],
+    limits: CpuLimits,
+    isa: Isa,
+    precision: Precision,
+    *,
+    requantize: bool = False,
 ) -> Plan:
-    """The pieces for `program` with a file's tensors.  Raises UnsupportedError naming the weight."""
-    plan = Plan()
+    """The pieces for `program` with a file's tensors.  Raises UnsupportedError naming the weight.
+
+    requantize: weights that products multiply with take 4.5 bits where they would take more (see requantize.py).
+    """
+    plan = Plan(requantized=multiplied_weights(program) if requantize else frozenset())
     wanted: dict[str, set[int]] = {}
     for operation in program.operations:
         match operation:
@@ -205,6 +221,20 @@ def make_plan(
     _add_areas(plan, program, tensors, limits, wanted)
     plan.num_steps = sum(_steps_of(operation) for operation in program.operations)
     return plan
+
+
+def multiplied_weights(program: Program) -> frozenset[str]:
+    """The matrices of products, those of experts left out."""
+    found: set[str] = set()
+    for operation in program.operations:
+        match operation:
+            case Project(parts=parts):
+                found.update(part.weight for part in parts)
+            case GatedProject(gate=gate, up=up):
+                found |= {gate, up}
+            case _:
+                pass
+    return frozenset(found)
 
 
 def gated_names(tensors: Mapping[str, TensorLike], gate: str, up: str) -> list[tuple[str, ...]]:
@@ -304,9 +334,15 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str,
                 f"weight {names[0]} has format {format_name}, which the CPU kernels cannot multiply with"
             )
         rows, columns = prod(tensor.shape[:-1]), tensor.shape[-1]
-        plan.matrices[names] = Matrix(
-            names=names, format_name=format_name, num_rows=rows, num_columns=columns, lanes=isa.lanes
+        matrix = Matrix(
+            names=names,
+            format_name=format_name,
+            stored_format=format_name,
+            num_rows=rows,
+            num_columns=columns,
+            lanes=isa.lanes,
         )
+        plan.matrices[names] = matrix.requantized() if plan.requantized.issuperset(names) else matrix
     return plan.matrices[names]
 
 
@@ -349,50 +385,3 @@ def _output_buffers(program: Program) -> set[str]:
             case _:
                 pass
     return found
-
-
-def weights_bytes(plan: Plan) -> int:
-    """Bytes of all packed weights."""
-    matrices = sum(aligned(matrix.size_bytes) for matrix in plan.matrices.values())
-    return matrices + sum(aligned(vector_bytes(count)) for count in plan.vectors.values())
-
-
-def vector_bytes(count: int) -> int:
-    """float32 values, rounded up to whole vectors."""
-    return 4 * (-(-count // 16) * 16)
-
-
-def kv_bytes(program: Program, limits: CpuLimits) -> int:
-    """Bytes of the K and V pages of all layers."""
-    each = (limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in program.layers)
-    return sum(aligned(limits.num_pages * size) for size in each)
-
-
-def rope_tables(program: Program) -> dict[Rope, int]:
-    """The distinct rotations of a program and the floats of one position of each."""
-    ropes = (operation.rope for operation in program.operations if isinstance(operation, RotateAndStore))
-    return {rope: rope.dimensions for rope in ropes if rope is not None}
-
-
-def partial_bytes(program: Program) -> int:
-    """Bytes of the partial attention results."""
-    cells = (op.num_heads * (op.cache.head_dim + 16) for op in program.operations if isinstance(op, Attend))
-    return 4 * MAX_SPLIT_CELLS * max(cells, default=0)
-
-
-def workspace_bytes(plan: Plan, program: Program, limits: CpuLimits) -> int:
-    """Bytes of everything else: buffers, records, batch, rotation tables, partial results, the table of steps."""
-    areas = sum(area.size_bytes for area in plan.areas.values())
-    batch = sum(aligned(size) for size in batch_arrays(limits).sizes_bytes.values())
-    ropes = sum(aligned(4 * floats * limits.context_size) for floats in rope_tables(program).values())
-    table = aligned((plan.num_steps + 1) * STEP_BYTES) + aligned(plan.num_steps * OPERAND_BYTES)
-    return areas + batch + ropes + table + aligned(partial_bytes(program))
-
-
-def make_bill(plan: Plan, program: Program, limits: CpuLimits) -> CpuBill:
-    """What a binding reserves, to the byte."""
-    return CpuBill(
-        weights_bytes=weights_bytes(plan),
-        kv_bytes=kv_bytes(program, limits),
-        workspace_bytes=workspace_bytes(plan, program, limits),
-    )

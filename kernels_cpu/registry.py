@@ -39,6 +39,12 @@ def _pack(format_name: str) -> Kernel:
     return make_pack(format_name) if size is None else make_pack_floats(size)
 
 
+def _requantize(format_name: str) -> Kernel:
+    from kernels_cpu.requantize import make_requantize
+
+    return make_requantize(format_name)
+
+
 def _embed(format_name: str) -> Kernel:
     from kernels_cpu.rows import make_embed, make_embed_floats
 
@@ -112,6 +118,7 @@ FAMILIES: dict[str, Callable[..., Kernel]] = {
     "expert_product": _expert_product,
     "experts": _experts,
     "pack": _pack,
+    "requantize": _requantize,
     "embed": _embed,
     "row": _row,
     "attend": _attend,

@@ -12,8 +12,8 @@ import numpy as np
 
 from kernels_cpu import operands, table
 from kernels_cpu.arena import Arena, view
-from kernels_cpu.packed_formats import FLOAT_FORMATS
-from kernels_cpu.plan import Matrix, Plan, vector_bytes
+from kernels_cpu.bill import vector_bytes
+from kernels_cpu.plan import Matrix, Plan
 from kernels_cpu.team import Team
 from models.formats import FORMATS
 
@@ -30,7 +30,10 @@ class Packer:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.kernels = sorted({f"pack-{matrix.format_name}" for matrix in plan.matrices.values()})
+        matrices = plan.matrices.values()
+        packing = {f"pack-{matrix.stored_format}" for matrix in matrices}
+        requantizing = {f"requantize-{matrix.stored_format}" for matrix in matrices if matrix.is_requantized}
+        self.kernels = sorted(packing | requantizing)
         self._matrices: dict[tuple[str, ...], int] = {}
         self._vectors: dict[str, int] = {}
 
@@ -48,56 +51,89 @@ class Packer:
         total = sum(file.tensors[name].size_bytes for names in self._matrices for name in names)
         done = 0
         for names, matrix in self.plan.matrices.items():
+            runner = _Runner(matrix, team, addresses)
             for idx, name in enumerate(names):
                 out = self._matrices[names] + idx * matrix.group_bytes
                 for rows, group_idx in _read(file, name, matrix):
-                    to = out + group_idx * matrix.group_bytes * len(names)
-                    self._pack_rows(rows, matrix, to, team, addresses[f"pack-{matrix.format_name}"])
+                    runner.run(rows, out + group_idx * matrix.group_bytes * len(names))
                     done += rows.size
                     if progress:
                         progress(done, total)
         file.check_unchanged()
 
-    def _pack_rows(self, raw: np.ndarray, matrix: Matrix, out: int, team: Team, kernel: int) -> None:
+
+class _Runner:
+    """Packs rows of one matrix (or of the two that alternate), with the team."""
+
+    def __init__(self, matrix: Matrix, team: Team, addresses: dict[str, int]) -> None:
+        self._matrix, self._team, self._addresses = matrix, team, addresses
+        self._stored = matrix.as_stored
+        self._zeros = np.zeros(512, np.uint8)
+        # What is packed and then requantised: a read's worth of groups, in the file's own format.
+        num_groups = _groups_at_once(matrix) if matrix.is_requantized else 0
+        self._between = np.zeros(num_groups * self._stored.group_bytes + 64, np.uint8)
+
+    def run(self, raw: np.ndarray, out: int) -> None:
         """Packs rows (uint8 [rows, row_bytes]), the first of which begins a group, from address `out` on."""
+        matrix, stride = self._matrix, self._matrix.group_bytes * len(self._matrix.names)
+        if not matrix.is_requantized:
+            self._pack(raw, out, stride)
+            return
         num_groups = -(-len(raw) // matrix.lanes)
-        zeros = np.zeros(512, np.uint8)
-        per_chunk = max(1, CHUNK_BYTES // matrix.group_bytes)
-        source = FORMATS[matrix.format_name]
-        columns = (
-            matrix.num_columns if matrix.format_name in FLOAT_FORMATS else matrix.num_columns // source.block_elements
-        )
-        values = operands.PACK.fill(
-            {
-                "source": raw.ctypes.data,
-                "row_bytes": raw.shape[-1],
-                "num_rows": len(raw),
-                "source_blocks": columns,
-                "out": out,
-                "group_stride": matrix.group_bytes * len(matrix.names),
-                "groups_per_chunk": per_chunk,
-                "zeros": zeros.ctypes.data,
-            }
-        )
-        block = np.array(values, np.int64)
+        between = -(-self._between.ctypes.data // 64) * 64
+        if len(raw) % matrix.lanes:
+            self._between[:] = 0  # lanes past the last row hold nothing
+        self._pack(raw, between, self._stored.group_bytes)
+        values = {
+            "source": between,
+            "source_group_bytes": self._stored.group_bytes,
+            "num_pieces": matrix.blocks_per_row,
+            "out": out,
+            "group_stride": stride,
+        }
+        self._in_chunks(operands.REQUANTIZE, f"requantize-{matrix.stored_format}", values, num_groups)
+
+    def _pack(self, raw: np.ndarray, out: int, stride: int) -> None:
+        stored = self._stored
+        values = {
+            "source": raw.ctypes.data,
+            "row_bytes": raw.shape[-1],
+            "num_rows": len(raw),
+            "source_blocks": stored.num_columns // FORMATS[stored.format_name].block_elements,
+            "out": out,
+            "group_stride": stride,
+            "zeros": self._zeros.ctypes.data,
+        }
+        self._in_chunks(operands.PACK, f"pack-{stored.format_name}", values, -(-len(raw) // stored.lanes))
+
+    def _in_chunks(self, layout: operands.Layout, kernel: str, values: dict[str, int], num_groups: int) -> None:
+        """Runs one kernel over all groups of rows."""
+        per_chunk = max(1, CHUNK_BYTES // self._matrix.group_bytes)
+        words = {"num_groups": num_groups, "groups_per_chunk": per_chunk, **values}
+        block = np.array(layout.fill({name: words[name] for name in layout.names}), np.int64)
         steps = np.zeros((3, table.STEP_BYTES // 8), np.int64)
-        team.keep(steps)
+        self._team.keep(steps)
         start = -(-steps.ctypes.data // 64) * 64
         words = view(start, (2, table.STEP_BYTES // 8), np.int64)
         words[0, 0] = 1
         row = words[1]
-        row[table.KERNEL // 8] = kernel
+        row[table.KERNEL // 8] = self._addresses[kernel]
         row[table.OPERANDS // 8] = block.ctypes.data
         row[table.FIXED // 8] = -(-num_groups // per_chunk)
         row[table.WAITS // 8] = 1
         row[table.DONE_AT // 8] = start + table.STEP_BYTES + table.DONE
-        team.run(start)
+        self._team.run(start)
+
+
+def _groups_at_once(matrix: Matrix) -> int:
+    """Groups of rows that are read together."""
+    row_bytes = FORMATS[matrix.stored_format].row_bytes(matrix.num_columns)
+    return min(max(1, READ_BYTES // (row_bytes * matrix.lanes)), matrix.num_groups)
 
 
 def _read(file: ModelFile, name: str, matrix: Matrix) -> Iterator[tuple[np.ndarray, int]]:
     """The rows of a tensor in runs of whole groups, and the group that each begins with; one buffer for all."""
-    row_bytes = file.tensors[name].row_bytes
-    at_once = min(max(1, READ_BYTES // (row_bytes * matrix.lanes)), matrix.num_groups)
+    row_bytes, at_once = file.tensors[name].row_bytes, _groups_at_once(matrix)
     buffer = np.empty((at_once * matrix.lanes, row_bytes), np.uint8)
     for group_idx in range(0, matrix.num_groups, at_once):
         first = group_idx * matrix.lanes

@@ -97,7 +97,7 @@ def _files(stack: ExitStack, path: Path | str, options: EngineOptions) -> tuple[
     speculation = options.speculation
     if not speculation.uses_draft_model or speculation.draft_model is None:
         return file, None
-    return file, stack.enter_context(DraftFile(speculation.draft_model)).price
+    return file, stack.enter_context(DraftFile(speculation.draft_model, speculation.draft_weights)).price
 
 
 def _with_freed(machine: Machine | None, freed_bytes: int) -> Machine:

@@ -127,7 +127,7 @@ class Engine:
             draft_file: DraftFile | None = None
             draft_notes: list[str] = []
             if speculation.uses_draft_model and speculation.draft_model is not None:
-                draft_file = stack.enter_context(DraftFile(speculation.draft_model))
+                draft_file = stack.enter_context(DraftFile(speculation.draft_model, speculation.draft_weights))
                 if reason := refusal(draft_file, words.result()[0], draft_file.load_vocabulary()):
                     draft_notes.append(reason)
                     draft_file = None

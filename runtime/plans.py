@@ -77,7 +77,7 @@ def plan_model(
         file = stack.enter_context(open_adapted(path, options.adapters))
         speculation, draft = options.speculation, None
         if speculation.uses_draft_model and speculation.draft_model is not None:
-            draft = stack.enter_context(DraftFile(speculation.draft_model))
+            draft = stack.enter_context(DraftFile(speculation.draft_model, speculation.draft_weights))
         surveyed = survey(file, options, machine, cards, draft.price if draft else None)
         bill = nearest_bill(surveyed.wish, surveyed.price)
         left_out = None

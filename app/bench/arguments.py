@@ -49,6 +49,7 @@ class BenchRequest:
     prompt_sets: tuple[str, ...] = ()
     temperatures: tuple[float, ...] | None = None
     answer_tokens: int | None = None
+    draft_weights: str | None = None
     format: str = "md"
     plot: Path | None = None
     has_chart: bool = True
@@ -95,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_list(group, words, None, "--prompts", "SET,...", "code, edits (both), or a file as --verify-spec reads it")
     _add_list(group, temperatures, None, "--temp", "T,...", "temperatures of the answers (0)")
+    group.add_argument("--draft-weights", metavar="HOW", help="the draft model's weights: q4_0 (default) or stored")
     group.add_argument("--answer-tokens", type=whole_number, metavar="N", help="tokens of each answer at most (128)")
     group = parser.add_argument_group("model and machine")
     group.add_argument("-m", "--model", action="append", metavar="MODEL", help="a model, as behind the command")
@@ -185,6 +187,7 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
         prompt_sets=_joined(namespace.prompts) or (),
         temperatures=_joined(namespace.temp),
         answer_tokens=namespace.answer_tokens,
+        draft_weights=namespace.draft_weights,
         format=namespace.format,
         plot=namespace.plot,
         has_chart=not namespace.no_chart,

@@ -117,7 +117,12 @@ def _guessing_values(plan: BenchPlan) -> dict[str, Any] | None:
     if plan.guessing is None:
         return None
     options = plan.guessing.options
-    return {"draft": plan.guessing.draft, "draft_max": options.draft_max, "draft_min": options.draft_min}
+    return {
+        "draft": plan.guessing.draft,
+        "draft_max": options.draft_max,
+        "draft_min": options.draft_min,
+        "draft_weights": options.draft_weights,
+    }
 
 
 def _finish(request: BenchRequest, console: Console, report: _Report) -> None:

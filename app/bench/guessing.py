@@ -5,6 +5,7 @@ Owns the reading of what was named.  Does not know how anything is measured.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from app.bench.arguments import BenchRequest
@@ -30,6 +31,8 @@ def guessing_plan(request: BenchRequest, paths: list[Path], console: Console) ->
     named = {"temperatures": request.temperatures, "answer_tokens": request.answer_tokens}
     sets = tuple(_read_set(word) for word in request.prompt_sets or BUILT_IN_SETS)
     try:
+        if request.draft_weights is not None:
+            options = replace(options, draft_weights=request.draft_weights)
         chosen = {name: value for name, value in named.items() if value is not None}
         return GuessingPlan(draft=draft, options=options, sets=sets, **chosen)  # pyright: ignore[reportArgumentType]
     except OptionError as error:

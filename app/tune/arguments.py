@@ -17,7 +17,7 @@ DESCRIPTION = (
     "Measure how many GPU layers (where there is a GPU) and threads, which type of keys and values and which batch "
     "size are fastest for a model on this machine, and keep that for later runs. What a flag says is not varied."
 )
-_LEFT_OUT = ("draft_model", "draft_max", "draft_min", "spec", "no_profile")
+_LEFT_OUT = ("draft_model", "draft_max", "draft_min", "draft_weights", "spec", "no_profile")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class DeviceOptions:
     """How a program is bound.
 
     threads: on a CPU; activations: how inputs of products are rounded; isa: the instruction set; kernel_folder: where
-    compiled kernels are kept.
+    compiled kernels are kept; requantize: on a CPU, weights of products that take more than 4.5 bits become Q4_0.
     """
 
     limits: Limits
@@ -52,6 +52,7 @@ class DeviceOptions:
     activations: Activations
     isa: str
     kernel_folder: Path
+    requantize: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels_cpu.arena import OutOfMemoryError
+from kernels_cpu.bill import CpuBill
 from kernels_cpu.binding import CpuModel, CpuOptions
 from kernels_cpu.binding import bill as bill_cpu
 from kernels_cpu.binding import bind as bind_cpu
 from kernels_cpu.isa import IsaError
 from kernels_cpu.kernel_cache import KernelError
 from kernels_cpu.kv_layout import CacheTypes
-from kernels_cpu.plan import CpuBill, CpuLimits, UnsupportedError
+from kernels_cpu.plan import CpuLimits, UnsupportedError
 from runtime.devices.binding import Batch, DeviceMemory, DeviceOptions, Limits
 from runtime.errors import Cancelled, DeviceError
 
@@ -69,7 +70,7 @@ class CpuBinding:
 def price(program: Program, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What bind() will reserve, to the byte.  Raises DeviceError for what this machine can't run."""
     with device_errors():
-        return _memory(bill_cpu(program, file, _limits(options), options.activations, options.isa))
+        return _memory(bill_cpu(program, file, _limits(options), _cpu_options(options)))
 
 
 def bind(program: Program, file: ModelFile, options: DeviceOptions, progress: Progress) -> CpuBinding:
@@ -77,14 +78,18 @@ def bind(program: Program, file: ModelFile, options: DeviceOptions, progress: Pr
 
     progress(stage, done, total) is called from this thread; what it raises ends the binding.
     """
-    cpu_options = CpuOptions(
+    with device_errors():
+        return CpuBinding(bind_cpu(program, file, _limits(options), _cpu_options(options), progress), options.limits)
+
+
+def _cpu_options(options: DeviceOptions) -> CpuOptions:
+    return CpuOptions(
         threads=options.threads,
         activations=options.activations,
         isa=options.isa,
         kernel_folder=options.kernel_folder,
+        requantize=options.requantize,
     )
-    with device_errors():
-        return CpuBinding(bind_cpu(program, file, _limits(options), cpu_options, progress), options.limits)
 
 
 def _limits(options: DeviceOptions) -> CpuLimits:

@@ -19,7 +19,7 @@ from runtime.devices.binding import Binding, DeviceMemory, DeviceOptions
 from runtime.speculation.drafter import Drafter
 from runtime.speculation.model_drafter import ModelDrafter
 from runtime.speculation.ngram_drafter import NgramDrafter
-from runtime.speculation.options import SpeculationOptions
+from runtime.speculation.options import DraftWeights, SpeculationOptions
 from runtime.speculation.pass_costs import Pace
 from runtime.speculation.speculator import Speculator
 from runtime.speculation.vocabularies import difference
@@ -37,12 +37,13 @@ class LoadedDraft:
 class DraftFile:
     """A draft model's open file: what it is, what it would cost, and its binding."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, weights: DraftWeights) -> None:
         """Raises ModelError for the file's faults."""
         with ExitStack() as stack:
             self._file: ModelFile = stack.enter_context(open_model_file(path))
             self._model: ModelDescription = load_description(self._file)
             self._stack = stack.pop_all()
+        self._weights: DraftWeights = weights
         self.path = path
         self.name = self._model.name or path.stem
 
@@ -58,14 +59,14 @@ class DraftFile:
 
     def price(self, options: DeviceOptions) -> DeviceMemory:
         """What bind() will reserve beside a model that has these options."""
-        return cpu.price(self._model.program, self._file, _own_options(options))
+        return cpu.price(self._model.program, self._file, _own_options(options, self._weights))
 
     def bind(self, options: DeviceOptions, progress: Callable[[str, int, int], None]) -> Binding:
         """Loads it, for as many and as long sequences as the model has."""
         model = self._model
         if options.limits.context_size != model.context_length:
             model = load_description(self._file, context_size=options.limits.context_size)
-        return cpu.bind(model.program, self._file, _own_options(options), progress)
+        return cpu.bind(model.program, self._file, _own_options(options, self._weights), progress)
 
 
 def refusal(draft: DraftFile, target: Vocabulary, words: Vocabulary) -> str | None:
@@ -99,7 +100,7 @@ def loaded_draft(file: DraftFile | None, binding: Binding | None) -> LoadedDraft
     return LoadedDraft(name=file.name, path=file.path, memory=binding.memory)
 
 
-def _own_options(options: DeviceOptions) -> DeviceOptions:
-    """A draft model gives one row of logits a sequence; as its guesses are checked, rounding is fast."""
+def _own_options(options: DeviceOptions, weights: DraftWeights) -> DeviceOptions:
+    """A draft model gives one row of logits a sequence; as its guesses are checked, it is rounded to be fast."""
     limits = replace(options.limits, max_outputs=options.limits.max_sequences)
-    return replace(options, limits=limits, activations="fast")
+    return replace(options, limits=limits, activations="fast", requantize=weights == "q4_0")

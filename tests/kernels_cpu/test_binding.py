@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +39,12 @@ def team_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tandem-cpu-")]
 
 
-def priced(path: Path, limits: CpuLimits, precision: Precision, isa: str) -> tuple[int, int, int]:
+def priced(
+    path: Path, limits: CpuLimits, precision: Precision, isa: str, *, requantize: bool = False
+) -> tuple[int, int, int]:
+    options = replace(OPTIONS, activations=precision, isa=isa, requantize=requantize)
     with open_model_file(path) as file:
-        found = bill(load_description(file).program, file, limits, precision, isa)
+        found = bill(load_description(file).program, file, limits, options)
     return found.weights_bytes, found.kv_bytes, found.workspace_bytes
 
 
@@ -54,6 +58,15 @@ def test_the_bill_is_what_is_taken_to_the_byte(level: str, kind: Kind, tmp_path:
             arenas = model.model._arenas
             assert tuple(arena.used_bytes for arena in arenas) == promised
             assert tuple(arena.size_bytes for arena in arenas) == promised
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_bill_of_requantised_weights(kind: Kind, tmp_path: Path) -> None:
+    path = kind.write(tmp_path)
+    promised = priced(path, LIMITS[0], "fast", "auto", requantize=True)
+    with bound(path, activations="fast", limits=LIMITS[0], requantize=True) as model:
+        assert tuple(arena.used_bytes for arena in model.model._arenas) == promised
+    assert promised[0] <= priced(path, LIMITS[0], "fast", "auto")[0]
 
 
 def test_the_bill_of_a_smaller_cache(path: Path) -> None:

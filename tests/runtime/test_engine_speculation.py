@@ -98,7 +98,7 @@ def test_the_next_turn_reuses_the_pages_of_both(engine: Engine) -> None:
 
 def test_the_bill_before_loading_holds_the_draft_model_too(folder: Path) -> None:
     chosen = options(folder, "noise.gguf", length=40, context_size=200)
-    with open_model_file(folder / "model.gguf") as file, DraftFile(folder / "noise.gguf") as draft:
+    with open_model_file(folder / "model.gguf") as file, DraftFile(folder / "noise.gguf", "q4_0") as draft:
         bill = place(file, chosen, read_machine(), draft_price=draft.price).bill
     with Engine.load(folder / "model.gguf", chosen) as engine:
         assert engine.draft is not None

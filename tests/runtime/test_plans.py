@@ -98,7 +98,7 @@ def test_a_draft_model_is_in_the_bill_of_the_cpu(tmp_path: Path, large: Path) ->
     speculation = SpeculationOptions(draft_model=draft)
     plain, guessing = planned(large, 6), planned(large, 6, speculation=speculation)
     assert (plain.draft, guessing.draft) == (None, "Guesser")
-    with DraftFile(draft) as file, open_model_file(large) as model:
+    with DraftFile(draft, "q4_0") as file, open_model_file(large) as model:
         placement = place(model, EngineOptions(speculation=speculation), fake_machine(), cards=cards_of(fake_card(6)))
         price = file.price(placement.device_options)
     assert guessing.bill.draft == price

@@ -136,13 +136,16 @@ def bound(
     cache_types: tuple[str, str] = ("f16", "f16"),
     context_size: int | None = None,
     seed: int | None = None,
+    requantize: bool = False,
 ) -> Iterator[BoundModel]:
     """A file's model with a seed's page tables, or pages in order; closed at the end.
 
     context_size: for which the model chooses its tables; None: for all that it was trained for.
     """
     limits = limits or limits_of(cache_types=cache_types)
-    options = CpuOptions(threads=threads, activations=activations, isa=isa, kernel_folder=KERNEL_FOLDER)
+    options = CpuOptions(
+        threads=threads, activations=activations, isa=isa, kernel_folder=KERNEL_FOLDER, requantize=requantize
+    )
     with open_model_file(path) as file:
         model = bind(load_description(file, context_size=context_size).program, file, limits, options)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -31,12 +31,14 @@ KERNEL_FOLDER = DEFAULT_KERNEL_FOLDER.expanduser()
 # vectors of 16 floats on every level, and slow to compile: the best and the plainest level stand for all.
 SMALL_CACHES = ("q8_0-q4_0", "q4_0-q8_0")
 SMALL_CACHE_LEVELS = (LEVELS[0], LEVELS[-1])
+REQUANTIZED = ("Q5_0", "Q5_1", "Q8_0", "Q5_K", "Q6_K", "F32", "F16", "BF16")
 GUARD = 0xA5
 GUARD_BYTES = 4096
 
 # What is compiled together when one of them is missing: starting a compiler takes longer than most kernels.
 _SIBLINGS: tuple[tuple[str, ...], ...] = (
     (*(f"pack-{name}" for name in FORMATS), *(f"embed-{name}" for name in FORMATS)),
+    tuple(f"requantize-{name}" for name in REQUANTIZED),
     tuple(f"product-{name}-{terms}" for name in PACKED_FORMATS for terms in (1, 2)),
     (*(f"product_floats-{name}" for name in FLOAT_FORMATS),),
     ("row-normalize", "row-quantize", "row-select", "row-gate", "row-cap", "executor-run", "executor-work"),
@@ -50,6 +52,7 @@ _LAYOUTS: Mapping[str, Layout] = {
     "product_floats": operands.PRODUCT_FLOATS,
     "pack": operands.PACK,
     "embed": operands.EMBED,
+    "requantize": operands.REQUANTIZE,
     "row-normalize": operands.NORMALIZE,
     "row-quantize": operands.QUANTIZE,
     "row-select": operands.SELECT,
@@ -219,6 +222,20 @@ def embed(packed: PackedMatrix, token_ids: Array, scale: float = 1.0) -> Array:
     )  # fmt: skip
     memory.check()
     return out[:, : packed.num_columns]
+
+
+def requantize(matrix: PackedMatrix, groups_per_chunk: int = 1) -> PackedMatrix:
+    """A packed matrix as packed Q4_0."""
+    size = packed_bytes("Q4_0", matrix.num_rows, matrix.num_columns, matrix.isa.lanes)
+    narrow = replace(matrix, format_name="Q4_0", memory=Guarded(size))
+    call(
+        matrix.level, f"requantize-{matrix.format_name}", -(-matrix.num_groups // groups_per_chunk),
+        source=matrix.memory.bytes, source_group_bytes=matrix.group_bytes, num_pieces=narrow.num_blocks,
+        out=narrow.memory.bytes, group_stride=narrow.group_bytes, num_groups=matrix.num_groups,
+        groups_per_chunk=groups_per_chunk,
+    )  # fmt: skip
+    narrow.memory.check()
+    return narrow
 
 
 def bits(array: Array) -> Array:
