@@ -47,7 +47,7 @@
 
 #define THREADS 128
 #define WARPS 4
-#define BLOCKS_OF_4 (HAS_EXPONENTS ? 4 : 5)  // of a multiprocessor; with five, scales from exponents would spill
+#define BLOCKS_OF_4 (HAS_EXPONENTS && TERMS == 2 ? 4 : 5)  // of a multiprocessor; with five MXFP4 would spill
 
 __device__ __forceinline__ int dot_of_group(const int (&codes)[8], const int (&q)[8], int group) {
     int dot = 0;
