@@ -21,6 +21,7 @@ from models.errors import AdapterError, quoted
 from models.file_reader import FileReader
 from models.gguf_parser import Header, TensorInfo, parse_header
 from models.gguf_values import Metadata
+from models.plain_values import plain_values
 
 A_SUFFIX, B_SUFFIX = ".lora_a", ".lora_b"
 MAX_RANK = 4096
@@ -152,22 +153,16 @@ def _times(shape: tuple[int, ...]) -> str:
 def _floats(file: FileReader, tensor: TensorInfo) -> np.ndarray:
     """A copy in float32."""
     raw = file.bytes_at(tensor.offset_bytes, tensor.size_bytes)
-    match tensor.format.name:
-        case "F32":
-            values = raw.view("<f4").astype(np.float32)
-        case "F16":
-            values = raw.view("<f2").astype(np.float32)
-        case "BF16":
-            values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
-        case "Q8_0":
-            blocks = raw.reshape(-1, 2 + _Q8_BLOCK)
-            scales = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
-            values = scales * blocks[:, 2:].view(np.int8)
-        case other:
-            raise AdapterError(
-                f"{file.label}: the tensor {quoted(tensor.name)} is {other}; adapters in F32, F16, BF16 or Q8_0 can be "
-                "applied."
-            )
+    values = plain_values(raw, tensor.format)
+    if values is None and tensor.format.name == "Q8_0":
+        blocks = raw.reshape(-1, 2 + _Q8_BLOCK)
+        scales = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
+        values = scales * blocks[:, 2:].view(np.int8)
+    if values is None:
+        raise AdapterError(
+            f"{file.label}: the tensor {quoted(tensor.name)} is {tensor.format.name}; adapters in F32, F16, BF16 or "
+            "Q8_0 can be applied."
+        )
     values = values.reshape(tensor.shape)
     if not np.isfinite(values).all():
         raise AdapterError(f"{file.label}: the tensor {quoted(tensor.name)} holds what is no number: it is damaged.")

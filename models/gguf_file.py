@@ -24,6 +24,7 @@ from models.fused_tensors import split_fused
 from models.gguf_parser import Header, TensorInfo, parse_header
 from models.gguf_split import check_part, check_total, part_count, part_paths
 from models.gguf_values import Metadata, MetadataValue
+from models.plain_values import plain_values
 
 __all__ = ["MetadataValue", "ModelFile", "TensorInfo", "open_model_file"]
 
@@ -214,15 +215,11 @@ class ModelFile:
         """A copy of an F32, F16 or BF16 tensor as float32, in its shape.  TensorError for other formats."""
         raw = self.raw(name).reshape(-1)
         tensor = self.tensors[name]
-        match tensor.format.name:
-            case "F32":
-                values = raw.view("<f4").astype(np.float32)
-            case "F16":
-                values = raw.view("<f2").astype(np.float32)
-            case "BF16":
-                values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
-            case other:
-                raise TensorError(f"{self._label}: tensor {quoted(name)} is {other}, expected F32, F16 or BF16.")
+        values = plain_values(raw, tensor.format)
+        if values is None:
+            raise TensorError(
+                f"{self._label}: tensor {quoted(name)} is {tensor.format.name}, expected F32, F16 or BF16."
+            )
         return values.reshape(tensor.shape)
 
     def check_unchanged(self) -> None:

@@ -1,7 +1,7 @@
 """Vocabularies of the SentencePiece kind: from text to ids and from ids to bytes.
 
-Owns the model message that is written for the library from the file's pieces, scores and kinds, and the blank written
-as U+2581.  Does not know special tokens (the text that comes here is plain) or files.
+Owns the model message that is written for the library from the file's pieces, scores and kinds.  Does not know special
+tokens (the text that comes here is plain) or files.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.errors import VocabularyError
-from models.special_tokens import BYTE_TEXT, TokenKind
+from models.special_tokens import TokenKind
+from models.written_pieces import WRITTEN_BLANK, WrittenPieces
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-WRITTEN_BLANK = "\u2581"
 _BYTE_PAIRS = 2  # TrainerSpec.ModelType.BPE
 
 # Field numbers of sentencepiece_model.proto, as tag bytes: number << 3 | wire type (0 varint, 2 length, 5 four bytes).
@@ -27,14 +27,13 @@ _MODEL_TYPE, _BYTE_FALLBACK = b"\x18", b"\x98\x02"
 _NORMALIZER_NAME, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_BLANKS, _ESCAPE_BLANKS = b"\x0a", b"\x18", b"\x20", b"\x28"
 
 
-class SentencePieceEncoder:
+class SentencePieceEncoder(WrittenPieces):
     """Plain text to ids and ids to bytes.
 
     A vocabulary without byte tokens gives the unknown token for what it lacks.  Raises VocabularyError when it has no
     such token either.
     """
 
-    missing_bytes = b""
     num_lost_merges = 0
 
     def __init__(
@@ -50,48 +49,21 @@ class SentencePieceEncoder:
 
         adds_blank: a blank is put before a text that stands at the beginning or behind a special token.
         """
-        self._texts = texts
+        super().__init__(texts, kinds)
         self._adds_blank = adds_blank
-        self._byte_ids: dict[int, int] = {}
-        self._bytes: dict[int, int] = {}
-        for token_id in np.flatnonzero(kinds == TokenKind.BYTE).tolist():
-            if found := BYTE_TEXT.fullmatch(texts[token_id]):
-                byte = int(found[1], 16)
-                self._byte_ids.setdefault(byte, token_id)
-                self._bytes[token_id] = byte
         written_kinds = np.where(np.isin(kinds, (TokenKind.NORMAL, TokenKind.BYTE)), kinds, TokenKind.CONTROL)
         written_kinds[list(specials)] = TokenKind.CONTROL
-        has_bytes = len(self._byte_ids) == 256
-        if not has_bytes:
+        if not self._has_all_bytes:
             written_kinds[kinds == TokenKind.BYTE] = TokenKind.CONTROL
-        unknown = np.flatnonzero(kinds == TokenKind.UNKNOWN)
-        self._unknown_id = int(unknown[0]) if len(unknown) else None
-        if not has_bytes and self._unknown_id is None:
-            raise VocabularyError(
-                f"The vocabulary has {len(self._byte_ids)} of the 256 byte tokens and no unknown token, so "
-                "that text with a character it lacks can't be written down: the file is damaged or was not made by a "
-                "current converter."
-            )
-        message = _model_message(texts, scores, written_kinds, self._unknown_id, byte_fallback=has_bytes)
-        self._processor = _processor(message)
+        self._processor = _processor(
+            _model_message(texts, scores, written_kinds, self._unknown_id, byte_fallback=self._has_all_bytes)
+        )
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
         """The ids of a text without lone surrogates."""
         if self._adds_blank and after_special:
             text = " " + text
         return self._processor.encode_as_ids(text)
-
-    def byte_id(self, byte: int) -> int:
-        """The token of one byte; the unknown token where the vocabulary has none."""
-        token_id = self._byte_ids.get(byte, self._unknown_id)
-        assert token_id is not None, "the constructor sees to that"
-        return token_id
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """What a token that was learned (not a special one) stands for."""
-        if (byte := self._bytes.get(token_id)) is not None:
-            return bytes((byte,))
-        return self._texts[token_id].replace(WRITTEN_BLANK, " ").encode("utf-8", "surrogateescape")
 
 
 def _processor(message: bytes) -> SentencePieceProcessor:
