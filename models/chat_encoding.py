@@ -239,28 +239,6 @@ class _Prompts:
         return replace(rendered, text=self._marks.unescaped(rendered.text))
 
 
-def encode_chat(
-    vocabulary: Vocabulary,
-    template: ChatTemplate | None,
-    messages: Sequence[Message],
-    *,
-    add_generation_prompt: bool = True,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    enable_thinking: bool | None = None,
-    date: datetime | None = None,
-    parse_control_text: bool = False,
-) -> EncodedChat:
-    """ChatEncoder.encode, for one chat."""
-    return ChatEncoder(vocabulary, template).encode(
-        messages,
-        add_generation_prompt=add_generation_prompt,
-        tools=tools,
-        enable_thinking=enable_thinking,
-        date=date,
-        parse_control_text=parse_control_text,
-    )
-
-
 def _as_plain_text(messages: Sequence[Message], marks: _Marks, own: Iterable[int]) -> Rendered:
     """The contents one after the other: an answer stands right behind what it answers, as the model gave it."""
     pieces: list[str] = []

@@ -39,18 +39,6 @@ class Message:
     content: str
     ids: tuple[int, ...] | None = None
 
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Message:
-        """From the form that APIs use: role and content, a string or a list of text parts (joined by line breaks)."""
-        role, content = mapping.get("role"), mapping.get("content")
-        if isinstance(content, list):
-            content = "\n".join(map(_part_text, content))
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise TemplateError(
-                f"A message needs a role and a content that are text, and this one has {quoted(str(dict(mapping)))}."
-            )
-        return cls(role=role, content=content)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
@@ -257,9 +245,3 @@ def _notes_on(lost: Sequence[Message]) -> tuple[str, ...]:
         f"The model's chat template leaves out the messages of the role {quoted(role)}: the model does not see them."
         for role in roles
     )
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return part["text"]
-    raise TemplateError(f"Of the parts of a message only text can be read, and this one is {quoted(str(part))}.")

@@ -61,9 +61,8 @@ class PromptEncoder:
             return self._encode_messages([Message(role="user", content=text)], options)
         vocabulary = self._vocabulary
         parse_special = options.parse_special is not False
-        ids = vocabulary.encode(text, add_special=False, parse_special=parse_special)
         return EncodedPrompt(
-            ids=tuple(vocabulary.with_one_bos(ids, add_bos=options.add_bos)),
+            ids=tuple(vocabulary.encode_prompt(text, add_bos=options.add_bos, parse_special=parse_special)),
             end_ids=vocabulary.end_ids,
             starts_in_thinking=parse_special and opens_thinking(text),
         )

@@ -52,11 +52,6 @@ class ThinkingSplitter:
         self._held = ""
         self._line = ""  # the thinking's current line, as far as it was released
 
-    @property
-    def is_thinking(self) -> bool:
-        """Whether the reply is inside its thinking block now."""
-        return self._state == "thinking"
-
     def push(self, text: str) -> list[Segment]:
         """What is certain now."""
         return self._advance(self._held + text, is_last=False)

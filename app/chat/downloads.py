@@ -62,11 +62,6 @@ class Downloads:
         """The latest download of a model."""
         return self._downloads.get(name)
 
-    @property
-    def are_running(self) -> bool:
-        """Whether any is going on."""
-        return any(download.state is DownloadState.RUNNING for download in self._downloads.values())
-
     def start(self, name: str) -> Download:
         """Begins or goes on; one that is running is left alone."""
         known = self._downloads.get(name)

@@ -6,7 +6,7 @@ Owns the wording. What comes from a file or the hub is a stranger's text: it is 
 from __future__ import annotations
 
 from app.chat.downloads import Download, DownloadState
-from app.chat.model_port import Bill, MachineFacts, ModelLine, ModelPlace, RepositoryLine
+from app.chat.model_port import Bill, MachineFacts, ModelLine, RepositoryLine
 from app.chat.plain_text import one_line
 from runtime.catalog import size_text
 
@@ -59,11 +59,6 @@ def _download_words(download: Download) -> str:
     if download.state is DownloadState.STOPPED:
         return f"stopped{share}: {amounts} (Enter goes on)"
     return f"{one_line(download.sentence)} (Enter tries again)"
-
-
-def model_action(line: ModelLine) -> str:
-    """What Enter does to it."""
-    return "use it" if line.place is ModelPlace.DISK else "download it"
 
 
 def repository_facts(repository: RepositoryLine) -> str:

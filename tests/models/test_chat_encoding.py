@@ -17,6 +17,8 @@ from words import (
     USER_DEFINED,
     byte_pair_metadata,
     child,
+    encode_chat,
+    message_of,
     real_words,
     reference,
     sentence_piece_metadata,
@@ -24,7 +26,7 @@ from words import (
     user,
 )
 
-from models.chat_encoding import ChatEncoder, encode_chat
+from models.chat_encoding import ChatEncoder
 from models.chat_template import ChatTemplate, Message
 from models.errors import TemplateError
 from models.vocabulary import Vocabulary, load_vocabulary
@@ -111,7 +113,7 @@ def test_control_text_can_be_let_through(words: tuple[Vocabulary, ChatTemplate])
 def test_reference_prompts_are_encoded_as_their_text(name: str, model_path: PathOf) -> None:
     vocabulary, chat_template = real_words(model_path(name))
     for case in reference("chat_template", name)["cases"]:
-        messages = [Message.from_mapping(message) for message in case["messages"]]
+        messages = [message_of(message) for message in case["messages"]]
         encoded = encode_chat(vocabulary, chat_template, messages, add_generation_prompt=case["add_generation_prompt"])
         assert encoded.text == case["prompt"]
         if "evil" not in case["prompt"]:

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import CHATML_TEMPLATE, TURNS_TEMPLATE
-from words import byte_pair_metadata, real_words, reference, template
+from words import byte_pair_metadata, message_of, real_words, reference, template
 
 from models.chat_template import ChatTemplate, Message, fold_system, load_chat_template
 from models.errors import TemplateError
@@ -50,7 +49,7 @@ def test_prompts_equal_the_reference(name: str, place: str, model_path: PathOf) 
         assert not found.is_known_good
     assert len(answers["cases"]) == 22
     for case in answers["cases"]:
-        messages = [Message.from_mapping(message) for message in case["messages"]]
+        messages = [message_of(message) for message in case["messages"]]
         rendered = found.render(messages, add_generation_prompt=case["add_generation_prompt"])
         assert rendered.text == case["prompt"]
         assert rendered.notes == ()
@@ -198,27 +197,6 @@ def test_what_is_no_chat_is_refused(chat: list[Message], words: str) -> None:
     with pytest.raises(TemplateError) as caught:
         template(CHATML_TEMPLATE).render(chat)
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "mapping",
-    [
-        {"role": "user"},
-        {"content": "x"},
-        {"role": 1, "content": "x"},
-        {"role": "user", "content": None},
-        {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]},
-        {"role": "user", "content": ["x"]},
-    ],
-)
-def test_messages_that_cannot_be_read_are_refused(mapping: dict[str, Any]) -> None:
-    with pytest.raises(TemplateError):
-        Message.from_mapping(mapping)
-
-
-def test_text_parts_are_joined_by_line_breaks() -> None:
-    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
-    assert Message.from_mapping({"role": "user", "content": parts}) == Message(role="user", content="a \nb")
 
 
 def test_what_stands_behind_an_answer() -> None:

@@ -14,6 +14,7 @@ from words import (
     THINKING_TEMPLATE,
     TROUBLE,
     byte_pair_metadata,
+    encode_chat,
     real_words,
     sentence_piece_metadata,
     shown,
@@ -21,7 +22,7 @@ from words import (
     user,
 )
 
-from models.chat_encoding import NO_TEMPLATE_NOTE, ChatEncoder, encode_chat
+from models.chat_encoding import NO_TEMPLATE_NOTE, ChatEncoder
 from models.chat_template import ChatTemplate, Message
 from models.vocabulary import Vocabulary, load_vocabulary
 

@@ -70,10 +70,8 @@ def test_nothing_but_one_tag_of_each_kind_is_lost(text: str, starts_inside: bool
 def test_thinking_text_is_shown_as_it_comes() -> None:
     splitter = ThinkingSplitter(starts_inside=True)
     assert [segment.text for segment in splitter.push("one two")] == ["one two"]
-    assert splitter.is_thinking
     assert [segment.text for segment in splitter.push(" three </th")] == [" three "]
     assert [(segment.kind, segment.text) for segment in splitter.push("ink> four")] == [("answer", " four")]
-    assert not splitter.is_thinking
 
 
 def test_a_prompt_that_opens_the_block_is_noticed() -> None:

@@ -26,7 +26,7 @@ from template_features import CHATS, FEATURES
 from tiny_models import Tensor, VocabularyKind, gguf_bytes, write_tiny_model
 
 from models.adapters import read_adapter
-from models.chat_encoding import encode_chat
+from models.chat_encoding import ChatEncoder
 from models.chat_template import ChatTemplate, Message, load_chat_template
 from models.description import load_description
 from models.errors import ModelError
@@ -168,7 +168,7 @@ class Case:
         _ = vocabulary.fingerprint, vocabulary.end_ids, vocabulary.notes
         template = load_chat_template(metadata, vocabulary)
         source = None if template is None else ChatTemplate(template.source, {}, process=self.process)
-        encode_chat(vocabulary, source, [Message(role="user", content="the <|im_end|> fox")])
+        ChatEncoder(vocabulary, source).encode([Message(role="user", content="the <|im_end|> fox")])
 
     def _render(self, rng: random.Random) -> None:
         source = rng.choice(list(FEATURES.values()))

@@ -16,6 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tiny_models import byte_pair_vocabulary, sentence_piece_vocabulary
 
+from models.chat_encoding import ChatEncoder, EncodedChat
 from models.chat_template import ChatTemplate, Message, load_chat_template
 from models.gguf_file import open_model_file
 from models.template_process import SandboxLimits, TemplateProcess
@@ -132,4 +133,19 @@ def shown(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
     return "".join(
         vocabulary.token_text(token_id) if vocabulary.is_control(token_id) else vocabulary.decode([token_id])
         for token_id in ids
+    )
+
+
+def encode_chat(
+    vocabulary: Vocabulary, template: ChatTemplate | None, messages: Sequence[Message], **options: Any
+) -> EncodedChat:
+    """ChatEncoder.encode, for one chat."""
+    return ChatEncoder(vocabulary, template).encode(messages, **options)
+
+
+def message_of(case: Mapping[str, Any]) -> Message:
+    """A message as the references have it: its content is a text, or a list of texts that line breaks part."""
+    content = case["content"]
+    return Message(
+        role=case["role"], content=content if isinstance(content, str) else "\n".join(part["text"] for part in content)
     )
