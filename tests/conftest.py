@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from _pytest.capture import CaptureManager
 from hypothesis import settings
+from past_capture import say_past_capture
 
 # The same examples on every machine and in every run; `--hypothesis-profile=explore` looks for new ones.
 settings.register_profile("deterministic", deadline=None, derandomize=True, database=None, print_blob=True)
@@ -54,7 +54,7 @@ def _path_or_refusal(name: str, config: pytest.Config) -> Path | str:
     present = local_path(entry, folder)
     if present is not None:
         return present
-    _say(config, f"Fetching {name} ({entry.size_bytes / 1e6:.0f} MB, only once) into {folder} ...")
+    say_past_capture(config, f"Fetching {name} ({entry.size_bytes / 1e6:.0f} MB, only once) into {folder} ...")
     try:
         return fetch(entry, folder)
     except ModelError as error:
@@ -62,12 +62,3 @@ def _path_or_refusal(name: str, config: pytest.Config) -> Path | str:
             f"This test needs the model {name}, which is not in {folder} and could not be fetched: {error} "
             f"Run `tandem models pull {name}` where there is a network, or set TANDEM_MODELS_DIR to a folder with it."
         )
-
-
-def _say(config: pytest.Config, sentence: str) -> None:
-    """Writes past pytest's capture, so that a download of minutes does not look like a hanging test."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if isinstance(capture, CaptureManager) and isinstance(reporter, pytest.TerminalReporter):
-        with capture.global_and_fixture_disabled():
-            reporter.write_line(f"\n{sentence}")

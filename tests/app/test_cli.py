@@ -6,14 +6,13 @@ import io
 from pathlib import Path
 
 import pytest
+from command_line import run_tandem
 from streams import Terminal
 
 import app.chat
-import app.cli
 import app.commands
 from app.chat import ChatOptions
 from app.options import Preferences, engine_options
-from app.output import Console
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +28,10 @@ def run(
     stdout: io.StringIO | None = None,
 ) -> tuple[int, str, str]:
     """Status, stdout and stderr of a command line."""
-    out, err = stdout or io.StringIO(), io.StringIO()
+    out = stdout or io.StringIO()
     monkeypatch.setattr("sys.stdin", stdin or io.StringIO())
     monkeypatch.setattr("sys.stdout", out)
-    monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
-    return app.cli.main(list(arguments)), out.getvalue(), err.getvalue()
+    return run_tandem(*arguments, stdout=out)
 
 
 @pytest.mark.parametrize("arguments", [(), ("chat",), ("-m", "x"), ("chat", "x", "--temp", "0")])

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_tandem
 from streams import Terminal
 
-import app.cli
 import app.generate
 from app.errors import OutputClosedError
 from app.generate import GenerateRequest
@@ -132,15 +132,13 @@ def generate(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ge
 
     def run(*arguments: str, engine: PlaybackEngine | None = None, stdout: io.StringIO | None = None) -> Outcome:
         engine = engine or PlaybackEngine()
-        out, err = stdout or io.StringIO(), io.StringIO()
-        monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
         real_run = app.generate.run
         monkeypatch.setattr(app.generate, "run", lambda *given: real_run(*given, load=engine.load))
         try:
-            status = app.cli.main(["generate", "-m", str(model), *arguments])
+            status, out, err = run_tandem("generate", "-m", model, *arguments, stdout=stdout)
         finally:
             monkeypatch.setattr(app.generate, "run", real_run)
-        return Outcome(status=status, stdout=out.getvalue(), stderr=err.getvalue(), engine=engine)
+        return Outcome(status=status, stdout=out, stderr=err, engine=engine)
 
     return run
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import run_tandem
 from tiny_models import Tensor, gguf_bytes, write_tiny_model
-
-import app.cli
-from app.output import Console
 
 Refused = Callable[[str], str]
 A_HALF = Tensor(name="blk.0.attn_q.weight.lora_a", ggml_id=0, shape=(1, 4), data=np.zeros(4, "<f4").tobytes())
@@ -28,12 +25,9 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
     monkeypatch.chdir(tmp_path)
 
     def run(model: str) -> str:
-        out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
         monkeypatch.setattr("runtime.devices.cpu.bind", lambda *_: pytest.fail("nothing may be loaded"))
-        assert app.cli.main(["generate", "-m", model, "-p", "x"]) == 1
-        said = err.getvalue()
-        assert out.getvalue() == ""
+        status, out, said = run_tandem("generate", "-m", model, "-p", "x")
+        assert status == 1 and out == ""
         assert said.startswith("tandem: ") and said.count("\n") == 1 and said.endswith((".\n", "?\n"))
         assert "Traceback" not in said and "\x1b" not in said
         return said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,11 +10,10 @@ from typing import Any
 
 import pytest
 from adapters import low_rank_pairs, write_adapter
+from command_line import run_tandem
 from tiny_models import write_tiny_model
 
-import app.cli
 from app.manifest import _placement_value, _read_preferences
-from app.output import Console
 from models.gguf_file import open_model_file
 from runtime import EngineDescription
 
@@ -37,9 +35,7 @@ def tandem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tandem:
     monkeypatch.setenv("TANDEM_CONFIG", str(folder / "settings.toml"))
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
-        return app.cli.main(["generate", *map(str, arguments)]), out.getvalue(), err.getvalue()
+        return run_tandem("generate", *arguments)
 
     return run
 

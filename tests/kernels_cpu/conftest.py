@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from _pytest.capture import CaptureManager
 from kernels import LEVELS, compile_all
+from past_capture import say_past_capture
 
 MANY = 100
 
@@ -19,13 +19,4 @@ def _compiled(request: pytest.FixtureRequest) -> None:
     here = Path(__file__).parent
     if sum(item.path.is_relative_to(here) for item in request.session.items) >= MANY:
         for level in LEVELS:
-            compile_all(level, lambda sentence: _say(request.config, sentence))
-
-
-def _say(config: pytest.Config, sentence: str) -> None:
-    """Writes past pytest's capture, so that a minute of compiling does not look like a hanging test."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if isinstance(capture, CaptureManager) and isinstance(reporter, pytest.TerminalReporter):
-        with capture.global_and_fixture_disabled():
-            reporter.write_line(f"\n{sentence}")
+            compile_all(level, lambda sentence: say_past_capture(request.config, sentence))

@@ -5,33 +5,20 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_device import FakeBinding, make_limits, plain_ids
+from fake_device import DESCRIPTION, FakeBinding, make_limits, plain_ids
 from tiny_models import CHATML_TEMPLATE, byte_pair_vocabulary
 
 from models.chat_template import ChatTemplate, Message, load_chat_template
 from models.vocabulary import Vocabulary, load_vocabulary
-from runtime.engine import Engine, EngineDescription
+from runtime.engine import Engine
 from runtime.errors import ContextError, EngineClosedError, OptionError
 from runtime.options import GenerateOptions
 from runtime.sampling import SamplingOptions
 
 GREEDY = SamplingOptions(temperature=0)
-DESCRIPTION = EngineDescription(
-    name="Fake",
-    architecture="none",
-    num_parameters=0,
-    formats=("F32",),
-    size_bytes=0,
-    trained_context_size=512,
-    context_size=512,
-    threads=1,
-    path=Path("fake.gguf"),
-    fingerprint="0",
-)
 
 
 def make_words(template: str | None = CHATML_TEMPLATE) -> tuple[Vocabulary, ChatTemplate | None]:

@@ -10,12 +10,26 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from runtime.devices.binding import PAGE_SIZE, Batch, DeviceMemory, Limits, pages_for
+from runtime.engine import EngineDescription
 from runtime.errors import Cancelled
 
+DESCRIPTION = EngineDescription(
+    name="Fake",
+    architecture="none",
+    num_parameters=0,
+    formats=("F32",),
+    size_bytes=0,
+    trained_context_size=512,
+    context_size=512,
+    threads=1,
+    path=Path("fake.gguf"),
+    fingerprint="0",
+)
 VOCAB_SIZE = 400
 _ROWS = np.random.default_rng(7).standard_normal((257, VOCAB_SIZE)).astype(np.float32) * 3
 

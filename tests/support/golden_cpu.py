@@ -32,6 +32,20 @@ def measure(path: Path, name: str, activations: Precision) -> Report:
     return _with_logits(path, activations, lambda logits: golden.evaluate(logits, name))
 
 
+def check_balanced(path: Path, name: str) -> None:
+    """Balanced activations: at most half as far as llama.cpp is, also at first positions."""
+    report = measure(path, name, "balanced")
+    assert report.mean_kl < LLAMA_CPP_KL[name] / 2, report
+    assert report.mean_first_kl < 0.25 and report.top1_agreement > 0.97, report
+
+
+def check_exact(path: Path, name: str) -> None:
+    """Exact activations: all but equal."""
+    report = measure(path, name, "exact")
+    assert report.mean_kl < 0.0001 and max(report.first_kls) < 0.0001, report
+    assert report.top1_agreement > 0.99 and abs(report.perplexity_error) < 0.005, report
+
+
 def measure_greedy(path: Path, name: str, activations: Precision) -> GreedyReport:
     """Whether the best token is the reference's, wherever the reference is clear."""
     return _with_logits(path, activations, lambda logits: golden.evaluate_greedy(logits, name))

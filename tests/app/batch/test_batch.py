@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_tandem
 from tiny_models import write_tiny_model
-
-import app.cli
-from app.output import Console
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 120
@@ -51,10 +49,8 @@ def tandem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tandem:
     monkeypatch.setenv("TANDEM_CONFIG", str(folder / "settings.toml"))
 
     def run(*arguments: object, model: str = "tiny.gguf") -> Outcome:
-        out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
-        given = ["generate", "-m", str(folder / model), "-t", "1", "-c", "1024", *map(str, arguments)]
-        return Outcome(status=app.cli.main(given), stdout=out.getvalue(), stderr=err.getvalue())
+        status, out, err = run_tandem("generate", "-m", folder / model, "-t", 1, "-c", 1024, *arguments)
+        return Outcome(status=status, stdout=out, stderr=err)
 
     return run
 

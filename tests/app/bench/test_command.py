@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import threading
@@ -13,11 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 from bench_rows import FakeLoads, FakeProbe, make_row, peer_row, write_llama_bench
+from command_line import run_tandem
 
 import app.bench.command
-import app.cli
 from app.bench.command import run
-from app.output import Console
 from runtime.benchmark.results import Row
 from runtime.benchmark.session import BenchSession
 from runtime.benchmark.trials import BenchStopped
@@ -74,16 +72,13 @@ def command(
     monkeypatch: pytest.MonkeyPatch, *arguments: str, session: PlaybackSession | None = None
 ) -> tuple[int, str, str]:
     """Status, stdout and stderr of `tandem bench`."""
-    out, err = io.StringIO(), io.StringIO()
     played = session or PlaybackSession()
-    monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
     monkeypatch.setattr(
         app.bench.command,
         "run",
         lambda request, console: run(request, console, make_session=played),  # type: ignore[arg-type]
     )
-    return app.cli.main(["bench", *arguments]), out.getvalue(), err.getvalue()
+    return run_tandem("bench", *arguments)
 
 
 def test_the_table_is_all_that_reaches_stdout(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:

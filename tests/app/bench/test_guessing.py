@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_tandem
 from tiny_models import write_tiny_model
 
 import app.bench.command
 import app.bench.guessing
-import app.cli
 from app.bench.arguments import BenchRequest
 from app.bench.guessing import guessing_plan
 from app.errors import AppError, UsageError
@@ -93,13 +93,11 @@ def test_what_can_not_be_measured_is_refused(
 def test_the_whole_command_with_a_tiny_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = tmp_path / "p.txt"
     prompts.write_text("a b a b a b\nc d c d\n", encoding="utf-8")
-    out, err = io.StringIO(), io.StringIO()
-    monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
     model = str(folder / "model.gguf")
     words = ["bench", model, "--draft", model, "--prompts", str(prompts), "--answer-tokens", "24", "-r", "2"]
-    assert app.cli.main([*words, "--temp", "0,0.8", "--format", "json", "-t", "1"]) == 0, err.getvalue()
-    rows = json.loads(out.getvalue())["rows"]
+    status, out, err = run_tandem(*words, "--temp", "0,0.8", "--format", "json", "-t", "1")
+    assert status == 0, err
+    rows = json.loads(out)["rows"]
     assert [(row["test"], row["temperature"], row["draft"]) for row in rows] == [
         ("guess", 0.0, "model"),
         ("guess", 0.8, "model"),

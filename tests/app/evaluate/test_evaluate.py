@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import threading
@@ -12,11 +11,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from command_line import run_tandem
 
 import app.cli
 import app.evaluate.command
 from app.evaluate.command import run
-from app.output import Console
 from runtime.devices.binding import DeviceMemory
 from runtime.evaluation.plans import EvaluationPlan
 from runtime.evaluation.results import Choice, Parting, Results, Row, Setting, Speed
@@ -107,16 +106,13 @@ def command(
     monkeypatch: pytest.MonkeyPatch, *arguments: str, session: PlaybackSession | None = None
 ) -> tuple[int, str, str]:
     """Status, stdout and stderr of `tandem eval "a model.gguf"`."""
-    out, err = io.StringIO(), io.StringIO()
     played = session or PlaybackSession(results(row()))
-    monkeypatch.setattr("sys.stderr", err)
-    monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
     monkeypatch.setattr(
         app.evaluate.command,
         "run",
         lambda request, console: run(request, console, make_session=played),  # type: ignore[arg-type]
     )
-    return app.cli.main(["eval", "./a model.gguf", *arguments]), out.getvalue(), err.getvalue()
+    return run_tandem("eval", "./a model.gguf", *arguments)
 
 
 def test_the_table_is_all_that_reaches_stdout(monkeypatch: pytest.MonkeyPatch) -> None:

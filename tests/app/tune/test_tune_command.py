@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import threading
@@ -12,10 +11,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from command_line import run_tandem
 
-import app.cli
 import app.tune.command
-from app.output import Console
 from app.profiles import load_profile, profile_path
 from app.tune.command import run
 from runtime.benchmark.statistics import spread_of
@@ -90,14 +88,12 @@ def model(tmp_path: Path) -> Path:
 
 def command(monkeypatch: pytest.MonkeyPatch, session: PlaybackSession, *arguments: str | Path) -> tuple[int, str, str]:
     """Status, stdout and stderr of `tandem tune`."""
-    out, err = io.StringIO(), io.StringIO()
-    monkeypatch.setattr(app.cli, "console_of_process", lambda: Console(out, err))
     monkeypatch.setattr(
         app.tune.command,
         "run",
         lambda request, console: run(request, console, make_session=session),  # type: ignore[arg-type]
     )
-    return app.cli.main(["tune", *map(str, arguments)]), out.getvalue(), err.getvalue()
+    return run_tandem("tune", *arguments)
 
 
 def test_the_choice_is_all_that_reaches_stdout_and_is_kept(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:

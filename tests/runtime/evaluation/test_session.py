@@ -11,31 +11,18 @@ from pathlib import Path
 import golden
 import numpy as np
 import pytest
-from fake_device import FakeBinding, make_limits, row_after
+from fake_device import DESCRIPTION, FakeBinding, make_limits, row_after
 from oracle import FileWeights, Oracle
 from tiny_models import write_tiny_model
 
 from models.description import load_description
 from models.gguf_file import open_model_file
-from runtime.engine import EngineDescription
 from runtime.errors import Cancelled, OptionError
 from runtime.evaluation.loading import EvaluationError, Loaded, LoadProgress, read_words
 from runtime.evaluation.plans import EvaluationPlan
 from runtime.evaluation.session import EvaluationSession
 from runtime.options import EngineOptions
 
-DESCRIPTION = EngineDescription(
-    name="Fake",
-    architecture="none",
-    num_parameters=0,
-    formats=("F32",),
-    size_bytes=0,
-    trained_context_size=512,
-    context_size=512,
-    threads=1,
-    path=Path("fake.gguf"),
-    fingerprint="0",
-)
 TEXT = "the cat sat on the mat and the dog ran away from the cat " * 4
 
 
