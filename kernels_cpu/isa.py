@@ -24,7 +24,8 @@ class Isa:
     """lanes: rows of a packed group, one a vector lane.  dot: how 4 unsigned weights meet 4 signed activations.
 
     llvm_cpu: the processor LLVM compiles for; None: this machine's.  has_half: converts float16 in hardware.
-    vector_bits: the widest register kernels are allowed to use.  wide_tile: tokens of the larger tile.
+    vector_bits: the widest register kernels are allowed to use; vector_registers: how many there are.
+    wide_tile: tokens of the larger tile.
     shuffle: LLVM's name for looking bytes up in a table of 16, within each 16 bytes; None: no such instruction.
     """
 
@@ -34,32 +35,41 @@ class Isa:
     llvm_cpu: str | None
     has_half: bool
     vector_bits: int
+    vector_registers: int
     wide_tile: int
     shuffle: str | None
 
 
 AVX512 = Isa(
-    name="avx512", lanes=16, dot="vpdpbusd512", llvm_cpu=None, has_half=True, vector_bits=512, wide_tile=8,
-    shuffle="llvm.x86.avx512.pshuf.b.512",
+    name="avx512", lanes=16, dot="vpdpbusd512", llvm_cpu=None, has_half=True, vector_bits=512,
+    vector_registers=32, wide_tile=8, shuffle="llvm.x86.avx512.pshuf.b.512",
 )  # fmt: skip
 AVXVNNI = Isa(
-    name="avxvnni", lanes=8, dot="vpdpbusd256", llvm_cpu=None, has_half=True, vector_bits=256, wide_tile=4,
-    shuffle="llvm.x86.avx2.pshuf.b",
+    name="avxvnni", lanes=8, dot="vpdpbusd256", llvm_cpu=None, has_half=True, vector_bits=256,
+    vector_registers=16, wide_tile=8, shuffle="llvm.x86.avx2.pshuf.b",
 )  # fmt: skip
 AVX2 = Isa(
-    name="avx2", lanes=8, dot="pmaddubsw", llvm_cpu="haswell", has_half=True, vector_bits=256, wide_tile=4,
-    shuffle="llvm.x86.avx2.pshuf.b",
+    name="avx2", lanes=8, dot="pmaddubsw", llvm_cpu="haswell", has_half=True, vector_bits=256,
+    vector_registers=16, wide_tile=8, shuffle="llvm.x86.avx2.pshuf.b",
 )  # fmt: skip
 NEON = Isa(
-    name="neon", lanes=4, dot="sdot", llvm_cpu=None, has_half=True, vector_bits=128, wide_tile=4,
-    shuffle="llvm.aarch64.neon.tbl1.v16i8",
+    name="neon", lanes=4, dot="sdot", llvm_cpu=None, has_half=True, vector_bits=128,
+    vector_registers=32, wide_tile=4, shuffle="llvm.aarch64.neon.tbl1.v16i8",
 )  # fmt: skip
 PORTABLE_X86 = Isa(
-    name="portable", lanes=4, dot="widen", llvm_cpu="x86-64-v2", has_half=False, vector_bits=128, wide_tile=4,
-    shuffle="llvm.x86.ssse3.pshuf.b.128",
+    name="portable", lanes=4, dot="widen", llvm_cpu="x86-64-v2", has_half=False, vector_bits=128,
+    vector_registers=16, wide_tile=4, shuffle="llvm.x86.ssse3.pshuf.b.128",
 )  # fmt: skip
 PORTABLE = Isa(
-    name="portable", lanes=4, dot="widen", llvm_cpu=None, has_half=False, vector_bits=128, wide_tile=4, shuffle=None
+    name="portable",
+    lanes=4,
+    dot="widen",
+    llvm_cpu=None,
+    has_half=False,
+    vector_bits=128,
+    vector_registers=16,
+    wide_tile=4,
+    shuffle=None,
 )
 
 NAMES = ("auto", "avx512", "avxvnni", "avx2", "neon", "portable")

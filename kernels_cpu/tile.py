@@ -1,7 +1,8 @@
 """The tile: M tokens times L rows of packed weights, as LLVM IR.
 
-Lanes are rows.  For every unit of a packed block the weights are unpacked once and used for all M tokens while they
-sit in registers; activations are broadcast from their records, folded into the dot product's memory operand.
+Lanes are rows.  For every unit of a packed block the weights are unpacked once and used for all M tokens.  With 32
+registers they sit in these meanwhile; with 16, the sums of 8 tokens do, and a weight is used by all as it is unpacked.
+Activations are broadcast from their records, folded into the dot product's memory operand where it can have one.
 Order of a (token, row) sum, the same for every M: blocks of 32 columns in order; in a block the scale groups in order;
 then the minimum.  So a result does not depend on the tile it was computed in.
 
@@ -11,7 +12,7 @@ one term: 8 dot products + 2 (scale, accumulate), + 1 for a minimum or for two s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -21,8 +22,10 @@ from kernels_cpu.emitter import F32, I8, I32, I64, Emitter
 from kernels_cpu.packed_formats import BLOCK, STEPS, PackedFormat
 
 
-def unpack_steps(e: Emitter, form: PackedFormat, unit: ir.Value, first: int, last: int) -> Iterator[list[ir.Value]]:
-    """For steps first..last-1 of a unit: one vector of unsigned weights a part, [lane][4 columns]."""
+def unpack_steps(
+    e: Emitter, form: PackedFormat, unit: ir.Value, first: int, last: int, parts: Iterable[int] | None = None
+) -> Iterator[list[ir.Value]]:
+    """For steps first..last-1 of a unit: one vector of unsigned weights a part (None: all), [lane][4 columns]."""
     low_at = 4 * form.high_vectors * e.lanes
     high = e.const(e.i8, 0)
     for step in range(first, last):
@@ -31,7 +34,7 @@ def unpack_steps(e: Emitter, form: PackedFormat, unit: ir.Value, first: int, las
         if form.high_bits and (within == 0 or step == first):
             high = e.load(e.i8, unit, 4 * (step // form.steps_per_high_vector) * e.lanes)
         vectors = []
-        for part in range(form.parts):
+        for part in range(form.parts) if parts is None else parts:
             value = raw if form.low_bits == 8 else e.shift_bytes(raw, -part * form.low_bits)
             if form.low_bits < 8:
                 value = e.mask(value, (1 << form.low_bits) - 1)
@@ -99,15 +102,8 @@ class DotProduct:
             return e.const(e.i32, 0)
         return e.b.shl(negated_sum, e.const(e.i32, zero_point.bit_length() - 1))
 
-    def accumulate(self, total: ir.Value, weights: list[ir.Value], fours: list[ir.Value]) -> ir.Value:
-        """total + sum over steps of weights[s] . fours[s]; fours: int32 broadcasts of 4 int8 activations."""
-        if self.dot == "pmaddubsw":
-            return self._accumulate_pairs(total, weights, fours)
-        for vector, four in zip(weights, fours, strict=True):
-            total = self._dot(total, vector, four)
-        return total
-
-    def _dot(self, total: ir.Value, weights: ir.Value, four: ir.Value) -> ir.Value:
+    def add(self, total: ir.Value, weights: ir.Value, four: ir.Value) -> ir.Value:
+        """total + one step's products."""
         e, b = self.e, self.e.b
         if self.dot.startswith("vpdpbusd"):
             return e.call(f"llvm.x86.avx512.vpdpbusd.{32 * e.lanes}", e.i32, total, b.bitcast(weights, e.i32), four)
@@ -123,22 +119,47 @@ class DotProduct:
             total = b.add(total, b.mul(weight, value))
         return total
 
-    def _accumulate_pairs(self, total: ir.Value, weights: list[ir.Value], fours: list[ir.Value]) -> ir.Value:
-        e, b = self.e, self.e.b
-        ones, pending, count = e.const(e.i16, 1), None, 0
-        for step, (vector, four) in enumerate(zip(weights, fours, strict=True)):
-            values = b.bitcast(four, e.i8)
-            if self.needs_sign_trick:
-                vector = b.xor(vector, e.const(e.i8, 0x80))
-                values = e.call("llvm.x86.avx2.psign.b", e.i8, values, vector)
-                vector = e.call(f"llvm.abs.v{4 * e.lanes}i8", e.i8, vector, ir.Constant(ir.IntType(1), 0))
-            product = e.call("llvm.x86.avx2.pmadd.ub.sw", e.i16, vector, values)
-            pending = product if pending is None else b.add(pending, product)
-            count += 1
-            if count == self.pairs_before_overflow or step == len(weights) - 1:
-                total = b.add(total, e.call("llvm.x86.avx2.pmadd.wd", e.i32, pending, ones))
-                pending, count = None, 0
-        return total
+    def multiply(self, weights: ir.Value, four: ir.Value) -> ir.Value:
+        """Pairs of products, int16 (pmaddubsw)."""
+        e, b, values = self.e, self.e.b, self.e.b.bitcast(four, self.e.i8)
+        if self.needs_sign_trick:
+            weights = b.xor(weights, e.const(e.i8, 0x80))
+            values = e.call("llvm.x86.avx2.psign.b", e.i8, values, weights)
+            weights = e.call(f"llvm.abs.v{4 * e.lanes}i8", e.i8, weights, ir.Constant(ir.IntType(1), 0))
+        return e.call("llvm.x86.avx2.pmadd.ub.sw", e.i16, weights, values)
+
+
+class Chain:
+    """total + sum over steps of weights . fours, one token's; fours: int32 broadcasts of 4 int8 activations."""
+
+    def __init__(self, dot: DotProduct, total: ir.Value) -> None:
+        self._dot, self._total = dot, total
+        self._pending: ir.Value | None = None  # sums of pairs, int16, as long as they can't overflow
+        self._num_pending = 0
+
+    def add(self, weights: ir.Value, four: ir.Value) -> None:
+        """One step more."""
+        if self._dot.dot != "pmaddubsw":
+            self._total = self._dot.add(self._total, weights, four)
+            return
+        product = self._dot.multiply(weights, four)
+        self._pending = product if self._pending is None else self._dot.e.b.add(self._pending, product)
+        self._num_pending += 1
+        if self._num_pending == self._dot.pairs_before_overflow:
+            self.collect()
+
+    def end(self) -> ir.Value:
+        """The sum, int32 a lane."""
+        self.collect()
+        return self._total
+
+    def collect(self) -> None:
+        """Adds the sums of pairs to the total."""
+        if self._pending is not None:
+            e = self._dot.e
+            whole = e.call("llvm.x86.avx2.pmadd.wd", e.i32, self._pending, e.const(e.i16, 1))
+            self._total = e.b.add(self._total, whole)
+            self._pending, self._num_pending = None, 0
 
 
 class Tile:
@@ -148,6 +169,7 @@ class Tile:
         self.e, self.form, self.terms, self.tokens = e, form, terms, tokens
         self.record = RECORDS[terms]
         self.dot = DotProduct(e, form)
+        self.has_room = e.isa.vector_registers >= 32
         self.ahead = 0 if tokens <= 2 else 512 if tokens <= 4 else 2048
 
     def emit(
@@ -184,31 +206,40 @@ class Tile:
     def _unit(
         self, unit: ir.Value, at: list[ir.Value], first_block: ir.Value, scales: Scales, totals: list[ir.Value]
     ) -> None:
+        """All parts side by side where registers hold the weights of 8 steps, else one part after another."""
+        parts = range(self.form.parts)
+        for together in [parts] if self.has_room else [range(part, part + 1) for part in parts]:
+            self._parts(together, unit, at, first_block, scales, totals)
+
+    def _parts(
+        self,
+        parts: range,
+        unit: ir.Value,
+        at: list[ir.Value],
+        first_block: ir.Value,
+        scales: Scales,
+        totals: list[ir.Value],
+    ) -> None:
         e, form, b = self.e, self.form, self.e.b
         groups = BLOCK // form.group
-        steps = STEPS // groups
-        cells = [(part, token) for part in range(form.parts) for token in range(self.tokens)]
         sums: dict[tuple[int, int], ir.Value] = {}
         for group in range(groups):
-            quads = list(unpack_steps(e, form, unit, group * steps, (group + 1) * steps))
-            for part in range(form.parts):
+            for part, wholes in zip(parts, self._wholes(parts, unit, at, group, groups), strict=True):
                 idx = b.add(b.mul(b.add(first_block, I64(part)), I64(groups)), I64(group))
                 scale = scales.scale(idx)
-                weights = [quad[part] for quad in quads]
-                for token in range(self.tokens):
-                    whole = e.to_float(self._whole(weights, at[part], token, group, groups))
-                    if (part, token) in sums:
-                        sums[part, token] = e.fma(whole, scale, sums[part, token])
-                    else:
-                        sums[part, token] = b.fmul(whole, scale)
-        for part, token in cells:
-            base = token * self.record.size_bytes
-            total = b.load(totals[token])
-            value = e.broadcast(F32, at[part], base + self.record.unit_at)
-            total = e.fma(sums[part, token], value, total)
-            if form.has_minima:
-                total = self._add_minima(total, scales, b.add(first_block, I64(part)), at[part], base)
-            b.store(total, totals[token])
+                for token, whole in enumerate(wholes):
+                    value = e.to_float(whole)
+                    known = sums.get((part, token))
+                    sums[part, token] = b.fmul(value, scale) if known is None else e.fma(value, scale, known)
+        for part in parts:
+            for token in range(self.tokens):
+                base = token * self.record.size_bytes
+                total = b.load(totals[token])
+                value = e.broadcast(F32, at[part], base + self.record.unit_at)
+                total = e.fma(sums[part, token], value, total)
+                if form.has_minima:
+                    total = self._add_minima(total, scales, b.add(first_block, I64(part)), at[part], base)
+                b.store(total, totals[token])
 
     def _add_minima(self, total: ir.Value, scales: Scales, block: ir.Value, at: ir.Value, base: int) -> ir.Value:
         e = self.e
@@ -221,27 +252,62 @@ class Tile:
             total = e.fma(e.b.fneg(minimum), e.b.fmul(negated, unit), total)
         return total
 
-    def _whole(self, weights: list[ir.Value], at: ir.Value, token: int, group: int, groups: int) -> ir.Value:
-        """Sum of (q - zero_point) * activation integers over a scale group."""
-        e, b, form = self.e, self.e.b, self.form
-        base = token * self.record.size_bytes
-        negated = None
-        if form.zero_point:
-            parts = [
-                e.broadcast(I32, at, base + self.record.negated_at + 4 * i)
-                for i in (range(2) if groups == 1 else (group,))
-            ]
-            negated = parts[0] if len(parts) == 1 else b.add(*parts)
-        steps = len(weights)
-        results = []
+    def _wholes(
+        self, parts: range, unit: ir.Value, at: list[ir.Value], group: int, groups: int
+    ) -> Iterator[list[ir.Value]]:
+        """For each part and token: sum of (q - zero_point) * activation integers over a scale group.
+
+        With room, a token's steps follow one another and weights stay; without, a step's tokens do, and sums stay.
+        """
+        steps = range(group * STEPS // groups, (group + 1) * STEPS // groups)
+        unpack = lambda: unpack_steps(self.e, self.form, unit, steps.start, steps.stop, parts)  # noqa: E731
+        chains = lambda part: [  # noqa: E731
+            [self._chain(at[part], token, term, group, groups) for term in range(self.terms)]
+            for token in range(self.tokens)
+        ]
+        if self.has_room:
+            quads = list(unpack())
+            for place, part in enumerate(parts):
+                weights, found = [quad[place] for quad in quads], chains(part)
+                for token, term in self._cells():
+                    for step, vector in zip(steps, weights, strict=True):
+                        found[token][term].add(vector, self._four(at[part], token, term, step))
+                yield [self._joined(of_token) for of_token in found]
+            return
+        found = chains(parts.start)
         for term in range(self.terms):
-            begin = base + term * BLOCK + 4 * steps * group
-            fours = [e.broadcast(I32, at, begin + 4 * step) for step in range(steps)]
-            start = self.dot.start(form.zero_point, negated if term == self.terms - 1 else None)
-            results.append(self.dot.accumulate(start, weights, fours))
-        if self.terms == 1:
-            return results[0]
-        return b.add(b.shl(results[0], e.const(e.i32, 8)), results[1])
+            for step, (vector,) in zip(steps, unpack(), strict=True):
+                for token in range(self.tokens):
+                    found[token][term].add(vector, self._four(at[parts.start], token, term, step))
+            for of_token in found:
+                of_token[term].collect()
+        yield [self._joined(of_token) for of_token in found]
+
+    def _cells(self) -> list[tuple[int, int]]:
+        return [(token, term) for token in range(self.tokens) for term in range(self.terms)]
+
+    def _four(self, at: ir.Value, token: int, term: int, step: int) -> ir.Value:
+        """4 of a token's bytes in every lane."""
+        return self.e.broadcast(I32, at, token * self.record.size_bytes + term * BLOCK + 4 * step)
+
+    def _chain(self, at: ir.Value, token: int, term: int, group: int, groups: int) -> Chain:
+        """A sum that begins with -zero_point * (sum of the scale group's activations), in the last term."""
+        negated = None
+        if self.form.zero_point and term == self.terms - 1:
+            at_first = token * self.record.size_bytes + self.record.negated_at
+            halves = range(2) if groups == 1 else (group,)
+            parts = [self.e.broadcast(I32, at, at_first + 4 * half) for half in halves]
+            negated = parts[0] if len(parts) == 1 else self.e.b.add(*parts)
+        return Chain(self.dot, self.dot.start(self.form.zero_point, negated))
+
+    def _joined(self, chains: list[Chain]) -> ir.Value:
+        """256 * the first term + the second."""
+        results = [chain.end() for chain in chains]
+        return (
+            results[0]
+            if self.terms == 1
+            else self.e.b.add(self.e.b.shl(results[0], self.e.const(self.e.i32, 8)), results[1])
+        )
 
 
 def emit_unpacked_block(e: Emitter, form: PackedFormat, block: ir.Value, lane: ir.Value, out: ir.Value) -> None:
