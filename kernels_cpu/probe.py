@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from kernels_cpu.emitter import Emitter
 from kernels_cpu.operands import PROBE_COMPUTE, PROBE_READ, probe_chains
 from kernels_cpu.packed_formats import PACKED_FORMATS, STEPS
-from kernels_cpu.tile import DotProduct
+from kernels_cpu.tile import Chain, DotProduct
 from kernels_cpu.vectors import TARGET, WIDTH, load, splat, store, word
 
 LANES = TARGET.lanes
@@ -68,7 +68,10 @@ def multiply_loop(typing_context, rounds, out):
                 for _ in range(STEPS):
                     steps.append(_opaque(e, steps[-1]))
                 builder.store(steps[-1], weights)
-                builder.store(dot.accumulate(builder.load(total), steps[1:], [four] * STEPS), total)
+                chain = Chain(dot, builder.load(total))
+                for step in steps[1:]:
+                    chain.add(step, four)
+                builder.store(chain.end(), total)
         result = builder.load(totals[0])
         for total in totals[1:]:
             result = builder.xor(result, builder.load(total))
