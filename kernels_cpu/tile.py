@@ -169,7 +169,7 @@ class Tile:
         self.e, self.form, self.terms, self.tokens = e, form, terms, tokens
         self.record = RECORDS[terms]
         self.dot = DotProduct(e, form)
-        self.has_room = e.isa.vector_registers >= 32
+        self.has_room = e.isa.vector_registers >= 32 or tokens == 1
         self.ahead = 0 if tokens <= 2 else 512 if tokens <= 4 else 2048
 
     def emit(
