@@ -92,6 +92,8 @@ def _unknown_flag(flag: str, parser: argparse.ArgumentParser) -> UsageError:
     import difflib
 
     known = [name for action in parser._actions for name in action.option_strings]
+    if not flag.startswith("-"):
+        return UsageError(f"{flag!r} is one word too many.", hint=f"`{parser.prog} --help` shows what there is.")
     text = flag.split("=")[0]
     near = [name for name in known if name.startswith(text)] or difflib.get_close_matches(text, known, 1)
     hint = (

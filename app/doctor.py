@@ -158,6 +158,7 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
         f"tandem {diagnosis.tandem}",
         "",
         *_section("Versions", diagnosis.versions),
+        "",
         *_section("Machine", diagnosis.machine),
         f"  default_threads: {diagnosis.default_threads}",
         "",

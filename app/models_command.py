@@ -13,6 +13,7 @@ from app.output import Console
 from runtime.catalog import (
     CATALOG,
     CatalogEntry,
+    OfflineError,
     WheelSource,
     fetch,
     fetch_reference,
@@ -81,11 +82,18 @@ def show_model(name: str, folder: Path, console: Console) -> int:
             *([("can't be run", reason)] if (reason := why_not_runnable(entry)) else []),
         ]
     else:
-        path = resolve_model(name, folder=folder, offline=True)
+        path = _here(name, folder)
         rows = [*(_entry_rows(entry) if entry else []), *_file_rows(path)]
     width = max(len(label) for label, _ in rows)
     console.text("".join(f"{label:<{width}}  {value}\n" for label, value in rows))
     return EXIT_SUCCESS
+
+
+def _here(name: str, folder: Path) -> Path:
+    try:
+        return resolve_model(name, folder=folder, offline=True)
+    except OfflineError as error:
+        raise AppError(f"{name} is not in the models folder: `tandem models pull {name}` fetches it.") from error
 
 
 def remove_model(name: str, folder: Path, console: Console) -> int:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from models.catalog import CATALOG, CatalogEntry, HubSource, WheelSource
-from models.errors import ArchitectureError, DownloadError
+from models.errors import ArchitectureError, DownloadError, OfflineError
 from models.hub import HubAccess, HubFile, HubListing, access_from_environment, download_hub_file, list_repository
 from models.hub_names import HubReference, parse_reference, pick_files
 from models.local_models import local_path, local_reference
@@ -221,7 +221,7 @@ def _looks_like_path(text: str) -> bool:
 
 def _refuse_when_offline(text: str, offline: bool) -> None:
     if access_from_environment(offline=offline).is_offline:
-        raise DownloadError(
+        raise OfflineError(
             f"{text} is not in the models folder, and downloads are off (--offline or HF_HUB_OFFLINE): run "
             f"`tandem models pull {text}` where there is a network."
         )

@@ -75,3 +75,7 @@ class ArchitectureError(ModelError):
 
 class DownloadError(ModelError):
     """A model could not be found, fetched or verified."""
+
+
+class OfflineError(DownloadError):
+    """A model is not on this machine, and downloads are off."""

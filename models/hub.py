@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.errors import DownloadError
+from models.errors import DownloadError, OfflineError
 from models.transfers import CancelSignal, Progress, UnfinishedFile, check_cancelled
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def unreachable(what: str, error: Exception) -> DownloadError:
 
 def _require_online(what: str, access: HubAccess) -> None:
     if access.is_offline:
-        raise DownloadError(
+        raise OfflineError(
             f"{what} is not on this machine, and downloads are off (--offline or HF_HUB_OFFLINE): run "
             f"`tandem models pull {what}` where there is a network."
         )

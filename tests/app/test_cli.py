@@ -81,7 +81,7 @@ def test_plain_tandem_is_the_chat(
         (("banch",), "invalid choice: 'banch'"),
         (("models",), "ACTION"),
         (("models", "pull"), "MODEL"),
-        (("models", "list", "x"), "There is no x here."),
+        (("models", "list", "x"), "'x' is one word too many."),
         (("doctor", "--jsn"), "did you mean --json"),
     ],
 )

@@ -131,6 +131,13 @@ def test_info_of_a_catalog_model_that_is_not_here_fetches_nothing(streams: Strea
     assert "bartowski/Llama-3.2-1B-Instruct-GGUF" in streams.stdout
 
 
+def test_info_of_a_repository_that_is_not_here_says_how_to_fetch_it(streams: Streams, tmp_path: Path) -> None:
+    with pytest.raises(AppError, match=r"`tandem models pull some/repo:Q4_0` fetches it"):
+        show_model("some/repo:Q4_0", tmp_path, streams.console)
+    with pytest.raises(ModelError, match="There is no file some/file.gguf"):
+        show_model("some/file.gguf", tmp_path, streams.console)
+
+
 def test_info_of_a_damaged_file_is_one_sentence(streams: Streams, tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF\x03")
     with pytest.raises(ModelError, match="x.gguf"):
