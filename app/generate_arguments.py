@@ -48,7 +48,7 @@ def add_generate_flags(parser: argparse.ArgumentParser) -> None:
         "--jsonl", type=Path, metavar="FILE", help="rows with prompt or messages, and options; `-`: stdin"
     )
     group.add_argument("--data", type=Path, metavar="FILE", help="CSV or JSONL that fills the prompt's {placeholders}")
-    group.add_argument("--out", type=Path, metavar="FILE", help="where answers go; what is there already is skipped")
+    group.add_argument("--out", type=Path, metavar="FILE", help="where answers go (stdout); what is there is skipped")
     group.add_argument("--format", choices=FORMATS, help="of the answers (by the name of --out, or jsonl)")
     group.add_argument("--parallel", type=_parallel, metavar="N", help="answers at once; auto: as memory allows (auto)")
     group.add_argument("--ordered", action="store_true", help="write the answers in the order of the rows")
@@ -64,7 +64,9 @@ def add_generate_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--grammar", type=Path, metavar="FILE", help="text of this grammar, GBNF or Lark")
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
-    group.add_argument("--logprobs", type=whole_number, default=0, metavar="K", help="with --json: the K best tokens")
+    group.add_argument(
+        "--logprobs", type=whole_number, default=0, metavar="K", help="in --json and rows: the K best tokens"
+    )
     group.add_argument(
         "--prompt-logprobs", type=whole_number, default=0, metavar="K", help="with --json: the same for the prompt"
     )

@@ -106,7 +106,7 @@ LOAD_OPTIONS = (
     _option("cache_type_k", str, "-ctk --cache-type-k", "TYPE", "how keys are kept: f16, q8_0 or q4_0"),
     _option("cache_type_v", str, "-ctv --cache-type-v", "TYPE", "how values are kept: f16, q8_0 or q4_0"),
     _option("activations", str, "--activations", "HOW", "rounding of activations: fast, balanced (default), exact"),
-    _option("isa", str, "--isa", "LEVEL", "instruction set: auto (default), avx512, avx2, portable"),
+    _option("isa", str, "--isa", "LEVEL", "instruction set: auto (default), avx512, avxvnni, avx2, neon, portable"),
     _option("device", str, "--device", "DEVICE", "cpu, gpu (or nothing at all), auto: a GPU if there is one (auto)"),
     _option("gpu_layers", str, "-ngl --gpu-layers --n-gpu-layers", "N", "last layers on the GPU: a number, all, auto"),
     _option("vram_margin", int, "--vram-margin", "MIB", "memory left free on the GPU, in MiB (512)"),
@@ -138,7 +138,7 @@ SAMPLING_OPTIONS = (
     _option("repeat_penalty", float, "--repeat-penalty", "X", "divide what was said lately by X (1)"),
     _option("presence_penalty", float, "--presence-penalty", "X", "take X off what was said lately (0)"),
     _option("frequency_penalty", float, "--frequency-penalty", "X", "take X off for each time it was said lately (0)"),
-    _option("repeat_last_n", int, "--repeat-last-n", "N", "how many tokens back these penalties look (64)"),
+    _option("repeat_last_n", int, "--repeat-last-n", "N", "how many tokens back these penalties look; -1: all (64)"),
     _option("dry_multiplier", float, "--dry-multiplier", "X", "penalty for going on with a phrase said before (0)"),
     _option("dry_base", float, "--dry-base", "X", "how it grows with the phrase's length (1.75)"),
     _option("dry_allowed_length", int, "--dry-allowed-length", "N", "the length from which on it holds (2)"),
@@ -221,6 +221,8 @@ def engine_options(preferences: Preferences) -> EngineOptions:
     from runtime.options import EngineOptions
     from runtime.speculation.options import SpeculationOptions
 
+    if preferences.vram_margin is not None and preferences.vram_margin < 0:
+        raise UsageError(f"--vram-margin is {preferences.vram_margin}; expected a number of MiB, 0 or more.")
     named = {
         "context_size": preferences.ctx_size,
         "threads": preferences.threads,

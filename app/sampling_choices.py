@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from runtime.sampling import SamplingOptions
 
 NO_LIMIT = -1
-"""What -n, -s and --dry-penalty-last-n take for "no limit" and "any seed", as llama.cpp does."""
+"""What -n, -s, --repeat-last-n and --dry-penalty-last-n take for "no limit" and "any seed", as llama.cpp does."""
 
 _BIAS = re.compile(r"\s*(\d+)\s*([+-](?:\d+\.?\d*|\.\d+|inf))\s*", re.ASCII)
 _NO_BREAKERS = "none"
@@ -30,7 +30,7 @@ def sampling_options(preferences: Preferences) -> SamplingOptions:
 
 
 def _values(preferences: Preferences) -> dict[str, Any]:
-    from runtime.sampling_options import read_chain
+    from runtime.sampling_options import MAX_REPEAT_WINDOW, read_chain
 
     breakers = preferences.dry_sequence_breaker
     named = {
@@ -50,7 +50,7 @@ def _values(preferences: Preferences) -> dict[str, Any]:
         "repeat_penalty": preferences.repeat_penalty,
         "presence_penalty": preferences.presence_penalty,
         "frequency_penalty": preferences.frequency_penalty,
-        "repeat_window": preferences.repeat_last_n,
+        "repeat_window": MAX_REPEAT_WINDOW if preferences.repeat_last_n == NO_LIMIT else preferences.repeat_last_n,
         "dry_multiplier": preferences.dry_multiplier,
         "dry_base": preferences.dry_base,
         "dry_allowed_length": preferences.dry_allowed_length,

@@ -144,7 +144,7 @@ class GenerateOptions:
         check_integer("prompt_logprobs", self.prompt_logprobs, low=0, high=MAX_LOGPROBS, flag="--prompt-logprobs")
         is_valid = isinstance(self.stop, tuple) and all(isinstance(text, str) and text for text in self.stop)
         if not is_valid or len(self.stop) > MAX_STOPS:
-            expected = f"a tuple of up to {MAX_STOPS} texts that are not empty"
+            expected = f"up to {MAX_STOPS} texts that are not empty"
             raise OptionError(option="stop", flag="--stop", value=self.stop, expected=expected)
         if self.stop and self.constraint is not None:
             expected = "none beside a schema or grammar, which says itself where the answer ends"

@@ -18,6 +18,7 @@ from app.profiles import measured_bandwidth, with_profile
 from runtime.cards import LEAST_CAPABILITY, Card, Cards
 from runtime.catalog import CATALOG, DownloadError, parse_reference, resolve_model
 from runtime.errors import DeviceError
+from runtime.options import EngineOptions
 from runtime.placement import usable_cards
 from runtime.plans import plan_model
 
@@ -45,7 +46,7 @@ def run(request: PlanRequest, console: Console) -> int:
     try:
         plan = plan_model(path, options, cards=cards, read_bytes_per_s=measured_bandwidth(preferences, path))
     except DeviceError as error:
-        if cards.best is not None:
+        if cards.best is not None or not _asks_for_card(options):
             raise
         raise AppError(str(error), hint="--vram 8 plans for a GPU of 8 GB that is not here.") from error
     if request.as_json:
@@ -56,6 +57,10 @@ def run(request: PlanRequest, console: Console) -> int:
         console.note(f"tandem: {plan.fault}")
         return EXIT_FAILURE
     return EXIT_SUCCESS
+
+
+def _asks_for_card(options: EngineOptions) -> bool:
+    return options.device == "gpu" or options.gpu_layers not in ("auto", 0)
 
 
 def _imagined(vram_bytes: int) -> Cards:

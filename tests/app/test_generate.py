@@ -210,6 +210,19 @@ def test_minus_one_means_no_limit_and_any_seed(generate: Generate) -> None:
     assert options.max_tokens is None and options.sampling.seed is None
 
 
+def test_minus_one_means_all_that_was_said(generate: Generate) -> None:
+    sampling = (
+        generate("-p", "Hi", "--repeat-last-n", "-1", "--repeat-penalty", "1.1").engine.generate_options[0].sampling
+    )
+    assert sampling.has_penalties and sampling.repeat_window > 2**24
+    assert generate("-p", "Hi", "--repeat-last-n", "-2").status == 2
+
+
+def test_a_margin_is_refused_in_the_words_of_the_flag(generate: Generate) -> None:
+    outcome = generate("-p", "Hi", "--vram-margin", "-1")
+    assert outcome.status == 2 and "--vram-margin is -1; expected a number of MiB" in outcome.stderr
+
+
 def test_a_system_text_stands_before_the_prompt(generate: Generate) -> None:
     (messages,) = generate("-p", "Hi", "--system", "Be kind").engine.prompts
     assert [(message.role, message.content) for message in messages] == [("system", "Be kind"), ("user", "Hi")]

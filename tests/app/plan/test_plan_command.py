@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from app.output import Console
 from app.plan.arguments import PlanRequest
 from app.plan.command import run
 from app.plan.tables import plan_text, plan_value
+from runtime.errors import DeviceError
 from runtime.options import EngineOptions
 from runtime.plans import plan_model
 
@@ -104,6 +106,13 @@ def test_without_a_gpu_layers_can_be_planned_for_one_that_is_not_here(
     with pytest.raises(AppError, match="finds no GPU") as caught:
         run_plan(path, tmp_path, preferences={"gpu_layers": "1"})
     assert caught.value.hint == "--vram 8 plans for a GPU of 8 GB that is not here."
+
+
+def test_a_fault_that_is_no_cards_has_no_advice_about_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.plan.command.usable_cards", lambda options: cards_of())
+    missing = "neon" if platform.machine() == "x86_64" else "avx2"
+    with pytest.raises(DeviceError, match="is not available on this machine"):
+        run_plan(write_tiny_model(tmp_path / "tiny.gguf"), tmp_path, preferences={"isa": missing})
 
 
 def test_a_model_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:
