@@ -146,7 +146,7 @@ SAMPLING_OPTIONS = (
     _option("dry_sequence_breaker", tuple, "--dry-sequence-breaker", "TEXT", "no phrase reaches over this; none: none"),
     _option("logit_bias", tuple, "-l --logit-bias", "ID+X", "add X to the logit of token ID; ID-inf forbids it"),
     _option("banned_string", tuple, "--banned-string", "TEXT", "never write this; may be given several times"),
-    _option("samplers", str, "--samplers", "CHAIN", "the stages in order, between semicolons"),
+    _option("samplers", str, "--samplers", "CHAIN", "the stages in order, such as top_k;min_p;temperature"),
     _option("stop", tuple, "--stop", "TEXT", "end before this text; may be given several times"),
     _option("system", str, "--system", "TEXT", "system prompt"),
 )

@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lora", "--lora-scaled", action="append", metavar="FILE[:SCALE]", help="a LoRA adapter for the models"
     )
-    group.add_argument("--isa", metavar="LEVEL", help="instruction set: auto (default), avx512, avx2, portable")
+    group.add_argument("--isa", metavar="LEVEL", help="auto (default), avx512, avxvnni, avx2, neon, portable")
     group.add_argument("--device", metavar="DEVICE", help="cpu, gpu (or nothing at all), auto: a GPU if there is one")
     _add_list(group, words, "-ngl", "--gpu-layers", "N,...", "last layers on the GPU: a number, all, auto")
     group.add_argument("--vram-margin", type=whole_number, metavar="MIB", help="left free on the GPU (512)")
