@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,25 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def start(folder: Path, source: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """A batch in a process of its own."""
+Start = Callable[[Path, Path], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(folder: Path, environment: dict[str, str]) -> Iterator[Start]:
+    """Begins a batch in a process of its own, from these rows into that file; it does not outlive the test."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(source: Path, out: Path) -> subprocess.Popen[bytes]:
+        processes.append(_started(folder, source, out, environment))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def _started(folder: Path, source: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     given = ["generate", "-m", str(folder / "tiny.gguf"), "-c", "1024", "-t", "1", "--parallel", "3"]
     command = [sys.executable, "-m", "app", *given, "--jsonl", str(source), "--out", str(out)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -268,10 +285,10 @@ def test_the_chain_in_force_is_told(tandem: Tandem) -> None:
     assert "sampler: temperature 0.8, min_p 0.2, draw\n" in done.stderr
 
 
-def test_an_interrupt_keeps_what_is_done(folder: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_an_interrupt_keeps_what_is_done(start: Start, tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in", [{"id": number, "prompt": "a", "regex": "[01]{700}"} for number in range(200)])
     out = tmp_path / "out"
-    process = start(folder, source, out, environment)
+    process = start(source, out)
     wait_for_rows(process, out, 2)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=LIMIT_S)
@@ -280,13 +297,11 @@ def test_an_interrupt_keeps_what_is_done(folder: Path, tmp_path: Path, environme
     assert 2 <= len(results(out)) < 200 and out.read_bytes().endswith(b"\n")
 
 
-def test_killed_and_started_again_it_goes_on(
-    tandem: Tandem, folder: Path, tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_killed_and_started_again_it_goes_on(tandem: Tandem, start: Start, tmp_path: Path) -> None:
     rows = [{"id": number, "prompt": f"fox {number}", "predict": 60, "seed": number} for number in range(40)]
     source = write_rows(tmp_path / "in.jsonl", rows)
     out = tmp_path / "out.jsonl"
-    process = start(folder, source, out, environment)
+    process = start(source, out)
     wait_for_rows(process, out, 5)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=LIMIT_S)
@@ -294,7 +309,7 @@ def test_killed_and_started_again_it_goes_on(
     num_before = before.count(b"\n")
     assert 5 <= num_before < 40
     out.write_bytes(before + b'{"id": 39, "text": "half a rec')
-    process = start(folder, source, out, environment)
+    process = start(source, out)
     stdout, stderr = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, stdout) == (0, b"")
     assert f"{40 - num_before} of 40 rows answered, {num_before} were there already".encode() in stderr
