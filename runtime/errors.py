@@ -75,11 +75,11 @@ class NoTokenLeftError(EngineError):
     """What a caller forbade leaves no token that could come next."""
 
 
-class Cancelled(EngineError):  # noqa: N818 -- an answer to cancel(), not a fault
+class Cancelled(EngineError):
     """A device stopped a run because cancel() was called; nothing of that run counts."""
 
 
-class DeviceReplaced(EngineError):  # noqa: N818 -- the work goes on, elsewhere
+class DeviceReplaced(EngineError):
     """A device was lost and another one took its place: nothing of the run counts, and no page holds anything."""
 
 

@@ -20,7 +20,7 @@ from app.evaluate.numbers import (
 from app.figures import mega_text, rate_text
 from app.measuring.markdown import environment_lines, grid
 from runtime.benchmark.results import Environment
-from runtime.evaluation.results import Choice, Parting, Results, Row, Setting
+from runtime.evaluation.results import Choice, Results, Row, Setting
 
 _SHARED_LETTERS, _OWN_LETTERS = 40, 90
 _LINE_END = "\u23ce"
@@ -136,8 +136,8 @@ def _partings(row: Row, rows: Sequence[Row]) -> str:
             f"{number}: {_cut(parting.prompt, _SHARED_LETTERS)}",
             str((parting.place or 0) + 1),
             _cut_front(parting.shared_text, _SHARED_LETTERS),
-            _goes_on(parting.own, parting, "the reference"),
-            _goes_on(parting.reference, parting, "this one"),
+            _goes_on(parting.own, "the reference"),
+            _goes_on(parting.reference, "this one"),
         ]
         for number, parting in apart
     ]
@@ -145,7 +145,7 @@ def _partings(row: Row, rows: Sequence[Row]) -> str:
     return f"{head}\n\n{grid(titles, [False, True, False, False, False], lines)}"
 
 
-def _goes_on(choice: Choice | None, parting: Parting, other: str) -> str:
+def _goes_on(choice: Choice | None, other: str) -> str:
     if choice is None:
         return "(ends)"
     own, of_other = probability_text(choice.probability), probability_text(choice.of_other)

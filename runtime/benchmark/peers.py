@@ -34,7 +34,7 @@ class PeerError(EngineError):
     """Another engine's benchmark failed, or said what can't be read."""
 
 
-class PeerStopped(EngineError):  # noqa: N818 -- an answer to stop(), not a fault
+class PeerStopped(EngineError):
     """stop() ended the benchmark."""
 
 

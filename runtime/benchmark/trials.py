@@ -17,7 +17,7 @@ from runtime.errors import EngineError
 _WARM_UP_TOKENS = 8
 
 
-class BenchStopped(EngineError):  # noqa: N818 -- an answer to stop(), not a fault
+class BenchStopped(EngineError):
     """stop() ended the bench; the rows that were handed out are what there is."""
 
 

@@ -33,7 +33,7 @@ _CACHE_TYPES: tuple[CacheType, ...] = ("f16", "q8_0")
 _WARM_UP_TOKENS = 2
 
 
-class TuneStopped(Exception):  # noqa: N818 -- an answer to stop(), not a fault
+class TuneStopped(Exception):
     """stop() was called."""
 
 

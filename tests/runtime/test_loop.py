@@ -328,7 +328,7 @@ def test_a_failing_callback_fails_its_own_answer(runner: Runner) -> None:
 
 def test_logits_that_are_not_numbers_fail_the_answer() -> None:
     class Broken(FakeBinding):
-        def run(self, batch):  # noqa: ANN001, ANN202
+        def run(self, batch):
             rows = super().run(batch)
             rows[0, 5] = np.nan
             return rows

@@ -166,7 +166,7 @@ def test_a_draft_that_crosses_pages_of_a_prompt_is_not_remembered_as_the_prompt(
 
 
 @pytest.mark.parametrize("change", [perfect, useless, now_and_then])
-def test_sequences_that_share_steps_get_what_each_gets_alone(change) -> None:  # noqa: ANN001
+def test_sequences_that_share_steps_get_what_each_gets_alone(change) -> None:
     with Pair(change=change, uses_text=True, draft_max=5, draft_min=2, max_sequences=3, num_pages=20) as pair:
         prompts = [[index, index + 1] * (index + 1) for index in range(7)]
         generations = [pair.ask(prompt, max_tokens=30 + index) for index, prompt in enumerate(prompts)]

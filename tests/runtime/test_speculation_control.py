@@ -41,7 +41,7 @@ def elapsed_ms(pair: Pair, num_tokens: int, **fields: object) -> tuple[Completio
 
 @pytest.mark.parametrize("change", [useless, sure_and_wrong])
 @pytest.mark.parametrize("draft_max", [1, 4, 16])
-def test_a_bad_draft_is_off_within_32_tokens_and_costs_three_percent(change, draft_max: int) -> None:  # noqa: ANN001
+def test_a_bad_draft_is_off_within_32_tokens_and_costs_three_percent(change, draft_max: int) -> None:
     with Pair(change=change, uses_text=True, draft_max=draft_max, draft_cost=dear_ms) as pair:
         _, without_ms = elapsed_ms(pair, 128, speculate=False)
     with Pair(change=change, uses_text=True, draft_max=draft_max, draft_cost=dear_ms) as pair:
@@ -72,7 +72,7 @@ def test_a_good_draft_pays() -> None:
 
 
 def test_drafts_are_longer_where_they_are_right_and_cheap() -> None:
-    def mean_length(change, draft_cost) -> float:  # noqa: ANN001
+    def mean_length(change, draft_cost) -> float:
         with Pair(change=change, draft_cost=draft_cost, draft_max=16) as pair:
             report = report_of(elapsed_ms(pair, 300)[0])
             return report.drafted / max(1, report.rounds)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.chat.attachments import Attachment, prompt_text
 from app.chat.code_blocks import CodeBlock, code_blocks
 from app.chat.commands.command import Argument, Command
-from app.chat.commands.turn_commands import NUMBER, turn_of
+from app.chat.commands.turn_commands import NUMBER, number_of, turn_of
 from app.chat.engine_port import Role
 from app.chat.export import ExportError, export, write_new
 
@@ -54,7 +54,7 @@ def _block_of(desk: ChatScreen, argument: str) -> tuple[CodeBlock, int, int] | N
     if not blocks:
         desk.show_note("There is no code block here." if selected else "There is no code block yet.", is_warning=True)
         return None
-    number = int(argument) if argument.isascii() and argument.isdigit() else 0 if argument else len(blocks)
+    number = number_of(argument) if argument else len(blocks)
     if not 1 <= number <= len(blocks):
         desk.show_note(f"There is no block {argument}: blocks are counted from 1 to {len(blocks)}.", is_warning=True)
         return None
@@ -82,7 +82,7 @@ def _attach(desk: ChatScreen, argument: str) -> None:
 
 def _drop(desk: ChatScreen, argument: str) -> None:
     attachments = desk.controller.conversation.attachments
-    number = int(argument) if argument.isascii() and argument.isdigit() else 0 if argument else len(attachments)
+    number = number_of(argument) if argument else len(attachments)
     dropped: Attachment | None = desk.controller.attaching.drop(number)
     if dropped is None:
         desk.show_note(f"There is no attachment {argument or 'yet'}.", is_warning=True)

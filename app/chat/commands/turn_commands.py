@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 NUMBER = Argument(word="N", is_optional=True)
 
 
+def number_of(argument: str) -> int:
+    """The number that was typed; 0 where it is none."""
+    return int(argument) if argument.isascii() and argument.isdigit() else 0
+
+
 def turn_of(desk: ChatScreen, argument: str, role: Role | None = None) -> Turn | None:
     """The turn that is meant: number `argument`, the selected one, or the latest of the role. None (told): none is."""
     turns = desk.controller.conversation.turns
     if argument:
-        number = int(argument) if argument.isascii() and argument.isdigit() else 0
+        number = number_of(argument)
         if not 1 <= number <= len(turns):
             desk.show_note(f"There is no turn {argument}: turns are counted from 1 to {len(turns)}.", is_warning=True)
             return None
