@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernels_gpu import candidates
 from kernels_gpu.arena import Arena
-from kernels_gpu.candidates import CandidateFinder, CandidateRoom, Candidates
+from kernels_gpu.candidates import CandidateRoom, Candidates
 from kernels_gpu.device import Device, Event, Graph, Kernel, Region
-from kernels_gpu.launches import BatchShape, Launch, Module, Places
+from kernels_gpu.exchange import Exchange
+from kernels_gpu.launches import BatchShape, Best, Launch, Module, Places
 from kernels_gpu.layout import PLANE_ALIGNMENT
 from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes, spans_for
 from kernels_gpu.precision import Precision
@@ -35,7 +37,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class GpuOptions:
-    """activations: how inputs of products are rounded.  kept_candidates: how many `best` gives, 0 for none."""
+    """activations: how inputs of products are rounded.  kept_candidates: how many can be found at most, 0: none."""
 
     activations: Precision
     kept_candidates: int = 0
@@ -64,7 +66,8 @@ def _room(segment: Segment, limits: GpuLimits, options: GpuOptions) -> Candidate
     if not options.kept_candidates or not segment.gives_logits:
         return None
     size = segment.program.vocab_size
-    return CandidateRoom(kept=options.kept_candidates, max_rows=limits.max_outputs, vocab_size=size)
+    most = min(options.kept_candidates, size)
+    return CandidateRoom(most=most, max_rows=limits.max_outputs, vocab_size=size)
 
 
 def _bill(plan: Plan, segment: Segment, limits: GpuLimits, options: GpuOptions) -> GpuBill:
@@ -123,7 +126,9 @@ class GpuModel:
         kv = self._arena(self.bill.kv_bytes, "the KV cache")
         workspace = self._arena(self.bill.workspace_bytes, "the workspace")
         self._steps = StepMaker(self.segment, file.tensors, plan, self.limits, options.activations)
-        self._kernels = self._load(self._steps.modules(), progress)
+        room = _room(self.segment, self.limits, options)
+        modules = self._steps.modules()
+        self._kernels = self._load([*modules, candidates.MODULE] if room else modules, progress)
         self._page_bytes = {
             idx: page_bytes(layer.num_kv_heads, layer.head_dim, self.limits.cache_types)
             for idx, layer in self.segment.layers.items()
@@ -132,20 +137,21 @@ class GpuModel:
             matrices=uploader.matrices,
             vectors=uploader.vectors,
             caches={idx: kv.take(self.limits.num_pages * size) for idx, size in self._page_bytes.items()},
-            workspace={name: workspace.take(size) for name, size in plan.pieces(self.segment, self.limits).items()},
+            workspace={
+                name: workspace.take(size)
+                for name, size in {**plan.pieces(self.segment, self.limits), **(room.pieces() if room else {})}.items()
+            },
         )
-        room = _room(self.segment, self.limits, options)
-        self._finder = None
-        if room:
-            taken = {name: workspace.take(size) for name, size in room.pieces().items()}
-            self._finder = CandidateFinder(self.device, room, taken)
+        self.most_candidates = room.most if room else 0
         # What no kernel writes, the ends of rows that are no multiple of 32, must not be NaNs.
         self.device.clear(workspace.region, self._stream)
         uploader.upload(file, (lambda done, total: progress("weights", done, total)) if progress else None)
         for idx, rope in enumerate(plan.ropes):
             self.device.upload(self._places.workspace[f"rope {idx}"], self._angles(rope), self._stream)
             self._stream.wait()
-        self._prepare_host(plan)
+        self._exchange = Exchange(
+            self.segment, plan, self.limits, self.device, self._places.workspace, self.most_candidates
+        )
 
     def _arena(self, size_bytes: int, purpose: str) -> Arena:
         assert size_bytes % PLANE_ALIGNMENT == 0, "a bill of uneven pieces"
@@ -168,21 +174,6 @@ class GpuModel:
         turns = np.stack([np.cos(phase), np.sin(phase)], axis=-1) * rope.magnitude
         return turns.astype(np.float32)
 
-    def _prepare_host(self, plan: Plan) -> None:
-        limits, program = self.limits, self.segment.program
-        tokens = limits.max_batch_tokens
-        counts = {"token_ids": tokens, "positions": tokens, "slots": tokens, "outputs": limits.max_outputs}
-        self._host = {name: self.device.host_array((count,), np.int32) for name, count in counts.items()}
-        tables = (limits.max_sequences, limits.table_row)
-        self._host["page_tables"] = self.device.host_array(tables, np.int32)
-        result = program.logits if self.segment.gives_logits else program.hidden
-        area = plan.areas[result.name]
-        self._result_width, self._result_name = result.width, f"floats {result.name}"
-        self._result = self.device.host_array((area.rows, area.stride), np.float32)
-        self._hidden = self.device.host_array(
-            (limits.max_batch_tokens, plan.areas[program.hidden.name].stride), np.float32
-        )
-
     def run(
         self,
         token_ids: np.ndarray | None,
@@ -193,19 +184,14 @@ class GpuModel:
         hidden: np.ndarray | None = None,
         *,
         is_prefill: bool = False,
-        is_downloaded: bool = True,
     ) -> np.ndarray | None:
         """One batch; the result is valid until the next run; None when it was cancelled.
 
         A segment that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
         returns them, float32 [outputs, vocabulary]; another returns the hidden state of every token, [T, width].
-        is_downloaded: False leaves the logits on the card, for `best`; what is returned is then anything.
         is_prefill: the tokens are a prompt's; tensor cores do them, whose sums round otherwise than those of decode.
         """
-        if not self.begin(
-            token_ids, positions, slots, page_tables, outputs, hidden, is_prefill=is_prefill,
-            first_row=0 if is_downloaded else None,
-        ):  # fmt: skip
+        if not self.begin(token_ids, positions, slots, page_tables, outputs, hidden, is_prefill=is_prefill):
             self.finish(0)
             return None
         return self.finish(len(outputs) if self.segment.gives_logits else len(positions))
@@ -220,12 +206,14 @@ class GpuModel:
         hidden: np.ndarray | None = None,
         *,
         is_prefill: bool = False,
-        first_row: int | None = 0,
+        first_row: int = 0,
+        best: Best | None = None,
     ) -> bool:
         """Queues a batch, as `run` takes it, and returns while the card computes; False when it was cancelled.
 
-        first_row: where its rows of the result begin, so that several batches may be queued before `finish`; None
-        leaves them on the card.  Waits until the batch before has been taken up.
+        first_row: where its rows of the result begin, so that several batches may be queued before `finish`.  best:
+        these are to come back, in place of the logits, to `finish_best`; the same for all that are queued together.
+        Waits until the batch before has been taken up.
         """
         count, num_outputs = len(positions), len(outputs)
         if self._cancelled.is_set():
@@ -233,52 +221,42 @@ class GpuModel:
         self.device.use()
         self._wait_for_upload()
         started = self._stream.record()
-        self._upload("positions", positions)
-        self._upload("slots", slots)
-        self._upload("outputs", outputs)
-        self._upload("page_tables", page_tables)
-        if self.segment.takes_tokens:
-            assert token_ids is not None, "a segment with the embedding takes tokens"
-            self._upload("token_ids", token_ids)
-        else:
-            assert hidden is not None, "a segment without the embedding takes the hidden state"
-            self._hidden[:count, : hidden.shape[1]] = hidden
-            target = self._places.workspace[f"floats {self.segment.program.hidden.name}"]
-            self.device.upload(target, self._hidden[:count], self._stream)
+        self._exchange.upload(
+            token_ids, hidden, self._stream, positions=positions, slots=slots, outputs=outputs, page_tables=page_tables
+        )
         self._uploaded = uploaded = self._stream.record()
         spans = spans_for(int(positions.max()), self.limits)
-        shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans, is_prefill=is_prefill)
+        shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans, is_prefill=is_prefill, best=best)
         if not self._compute(shape):
             return False
         computed = self._stream.record()
-        rows = num_outputs if self.segment.gives_logits else count
-        if rows and first_row is not None:
-            target = self._result[first_row : first_row + rows]
-            self.device.download(target, self._places.workspace[self._result_name], self._stream)
+        self._exchange.download(num_outputs if self.segment.gives_logits else count, first_row, best, self._stream)
         self._queued.append((started, uploaded, computed, self._stream.record()))
         return True
 
     def finish(self, num_rows: int) -> np.ndarray | None:
         """Waits for what was queued; its first rows [num_rows, width], valid until the next `begin`; None when it was
         cancelled."""
+        return self._exchange.rows(num_rows) if self._is_done() else None
+
+    def finish_best(self, num_rows: int, best: Best) -> Candidates | None:
+        """The same for what was queued with `best`."""
+        return self._exchange.best(num_rows, best) if self._is_done() else None
+
+    def _is_done(self) -> bool:
+        """Waits; False when it was cancelled."""
         queued, self._queued, self._uploaded = self._queued, [], None
         self.device.use()
         self._stream.wait()
         for started, uploaded, computed, downloaded in queued:
             copying_ms = uploaded.elapsed_ms(started) + downloaded.elapsed_ms(computed)
             self.times.add(gpu_ms=computed.elapsed_ms(uploaded), transfer_ms=copying_ms)
-        return None if self._is_cancelled() else self._result[:num_rows, : self._result_width]
+        return not self._is_cancelled()
 
     def _wait_for_upload(self) -> None:
         """What was copied from is free to be written again."""
         if self._uploaded is not None:
             self._uploaded.wait()
-
-    def _upload(self, name: str, values: np.ndarray) -> None:
-        host = self._host[name]
-        host[: len(values)] = values
-        if len(values):
-            self.device.upload(self._places.workspace[name], host[: len(values)], self._stream)
 
     def _compute(self, shape: BatchShape) -> bool:
         """Queues everything; False when the run was cancelled meanwhile.
@@ -308,8 +286,12 @@ class GpuModel:
         return True
 
     def _launches(self, shape: BatchShape) -> list[Launch]:
+        found = self._steps.launches(shape)
+        if shape.best is not None:
+            assert shape.best.kept <= self.most_candidates, "more candidates than there is room for"
+            found += candidates.launches(*self._exchange.result, shape.num_outputs, shape.best, self._places.workspace)
         # Without outputs the head has nothing to do, and a grid without blocks is an error.
-        return [launch for launch in self._steps.launches(shape) if 0 not in launch.grid]
+        return [launch for launch in found if 0 not in launch.grid]
 
     def _queue(self, launch: Launch) -> None:
         self.device.launch(
@@ -320,13 +302,6 @@ class GpuModel:
             stream=self._stream,
             shared_bytes=launch.shared_bytes,
         )
-
-    def best(self, rows: int) -> Candidates:
-        """The best candidates of the first `rows` rows of the last run's logits."""
-        assert self._finder is not None, "this model was bound without candidates"
-        self.device.use()
-        logits = self._places.workspace[self._result_name]
-        return self._finder.find(logits, self._result.shape[1], rows, self._stream)
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies one page of every layer."""

@@ -1,28 +1,32 @@
 """The best candidates of rows of logits, found on the card, so that a few numbers come back and not the vocabulary.
 
-Owns the rounds of slicing and sorting (head.cu) and the room that they take.  Does not know sampling.
+Owns the rounds of slicing and sorting (head.cu) as launches, and the room that they take.  Does not know sampling.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from kernels_gpu.device import Device, Region, Stream
+from kernels_gpu.device import Region
+from kernels_gpu.launches import Argument, Best, Launch, Module, launch
 from kernels_gpu.layout import aligned
 
 SLICE = 1024  # candidates that one block sorts
 MAX_KEPT = 256
 THREADS = 512
-_SOURCE = Path(__file__).resolve().parent / "sources" / "head.cu"
-_KERNELS = ("top_of_logits", "top_of_candidates", "split_candidates")
+MODULE = Module(source="head.cu", defines=(), kernels=("top_of_logits", "top_of_candidates", "split_candidates"))
+IDS, LOGITS = "candidate ids", "candidate logits"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """ids int32 and logits float32, both [rows, kept], the best first; among equals the smaller id first."""
+    """ids int32 and logits float32, both [rows, kept], the best first; among equals the smaller id first.
+
+    Where a row holds something that is no number, that comes first.
+    """
 
     ids: np.ndarray
     logits: np.ndarray
@@ -30,28 +34,23 @@ class Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateRoom:
-    """How much is kept, of which rows, and the memory for it."""
+    """How many are kept at most, of how many rows, and the memory for it."""
 
-    kept: int
+    most: int
     max_rows: int
     vocab_size: int
 
     def __post_init__(self) -> None:
-        assert 0 < self.kept <= min(MAX_KEPT, self.vocab_size), "a number of candidates that can't be kept"
-
-    @property
-    def slices(self) -> int:
-        return -(-self.vocab_size // SLICE)
+        assert 0 < self.most <= min(MAX_KEPT, self.vocab_size), "a number of candidates that can't be kept"
 
     def pieces(self) -> dict[str, int]:
         """Bytes by name: two buffers for rounds in turn, and the result."""
-        rows = self.max_rows
-        second = -(-self.slices * self.kept // SLICE)
+        rows, first = self.max_rows, -(-self.vocab_size // SLICE) * self.most
         return {
-            "candidates 0": 8 * rows * self.slices * self.kept,
-            "candidates 1": 8 * rows * second * self.kept,
-            "candidate ids": 4 * rows * self.kept,
-            "candidate logits": 4 * rows * self.kept,
+            "candidates 0": 8 * rows * first,
+            "candidates 1": 8 * rows * -(-first // SLICE) * self.most,
+            IDS: 4 * rows * self.most,
+            LOGITS: 4 * rows * self.most,
         }
 
     @property
@@ -59,34 +58,21 @@ class CandidateRoom:
         return sum(map(aligned, self.pieces().values()))
 
 
-class CandidateFinder:
-    """Loads the kernels and finds candidates."""
+def launches(logits: Region, stride: int, rows: int, best: Best, places: Mapping[str, Region]) -> Iterator[Launch]:
+    """Finds the best of the first `rows` rows, each `stride` floats; they lie at IDS and LOGITS then, [rows, kept].
 
-    def __init__(self, device: Device, room: CandidateRoom, places: dict[str, Region]) -> None:
-        self._device, self._room, self._places = device, room, places
-        self._kernels = device.load(_SOURCE, (), _KERNELS)
-        shape = (room.max_rows, room.kept)
-        self._ids, self._logits = device.host_array(shape, np.int32), device.host_array(shape, np.float32)
+    places: the room's pieces, by name.
+    """
 
-    def find(self, logits: Region, stride: int, rows: int, stream: Stream) -> Candidates:
-        """Of the first `rows` rows; valid until the next call.  Waits for the stream."""
-        room, kept = self._room, np.int32(self._room.kept)
-        found, other = self._places["candidates 0"], self._places["candidates 1"]
-        slices = room.slices
-        arguments = (logits.pointer, np.int32(stride), np.int32(room.vocab_size), kept, found.pointer)
-        self._launch("top_of_logits", (slices, rows), arguments, stream)
-        while slices > 1:
-            count = slices * room.kept
-            slices = -(-count // SLICE)
-            given = (found.pointer, np.int32(count), kept, other.pointer)
-            self._launch("top_of_candidates", (slices, rows), given, stream)
-            found, other = other, found
-        ids, values = self._places["candidate ids"], self._places["candidate logits"]
-        self._launch("split_candidates", (1, rows), (found.pointer, kept, ids.pointer, values.pointer), stream)
-        self._device.download(self._ids[:rows], ids, stream)
-        self._device.download(self._logits[:rows], values, stream)
-        stream.wait()
-        return Candidates(ids=self._ids[:rows], logits=self._logits[:rows])
+    def step(name: str, slices: int, *arguments: Argument) -> Launch:
+        return launch(MODULE, name, (slices, rows), THREADS, *arguments)
 
-    def _launch(self, name: str, grid: tuple[int, ...], arguments: tuple[np.generic, ...], stream: Stream) -> None:
-        self._device.launch(self._kernels[name], grid=grid, block=(THREADS,), arguments=arguments, stream=stream)
+    found, other = places["candidates 0"], places["candidates 1"]
+    slices = -(-best.columns // SLICE)
+    yield step("top_of_logits", slices, logits, stride, best.columns, best.kept, found)
+    while slices > 1:
+        count = slices * best.kept
+        slices = -(-count // SLICE)
+        yield step("top_of_candidates", slices, found, count, best.kept, other)
+        found, other = other, found
+    yield step("split_candidates", 1, found, best.kept, places[IDS], places[LOGITS])

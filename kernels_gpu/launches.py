@@ -35,17 +35,27 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Best:
+    """What is wanted of a row of logits: so many of the best among the first `columns`."""
+
+    kept: int
+    columns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchShape:
     """All that launches depend on.
 
-    spans: pieces of 128 positions that attention looks at.  is_prefill: products before the head run on tensor cores,
-    whose sums have another order than those of decode; so a prompt's tokens all go one way, however it is cut.
+    spans: pieces of 128 positions that attention looks at.  best: of the logits, None where all are wanted.
+    is_prefill: products before the head run on tensor cores, whose sums have another order than those of decode; so a
+    prompt's tokens all go one way, however it is cut.
     """
 
     num_tokens: int
     num_outputs: int
     spans: int
     is_prefill: bool = False
+    best: Best | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from runtime.candidates import best_logprobs
+from runtime.candidates import Row, best_logprobs
 from runtime.errors import ConstraintError, NoTokenLeftError
 from runtime.generation import Chunk, Completion, FinishReason, Generation, Logprobs
 from runtime.grammar_mask import GrammarMask
@@ -77,6 +77,13 @@ class Answer:
         """How many more it will have at most."""
         return self._max_length - len(self.sequence.ids)
 
+    @property
+    def enough_candidates(self) -> int | None:
+        """How many of the best tokens of a row take() needs; None: whole rows, as probabilities always do."""
+        if self._options.logprobs or self._options.prompt_logprobs:
+            return None
+        return self._sampler.enough_candidates
+
     def guess(self, row: np.ndarray, history: Sequence[int]) -> int:
         """The token that would be chosen if a row of another model were this model's; changes nothing but the row."""
         try:
@@ -84,11 +91,11 @@ class Answer:
         except (ConstraintError, NoTokenLeftError):
             return 0  # nothing may follow what was guessed so far: any guess is as wrong as another
 
-    def take(self, rows: np.ndarray, position: int, scratch: np.ndarray) -> FinishReason | None:
+    def take(self, rows: Sequence[Row], position: int, scratch: np.ndarray) -> FinishReason | None:
         """Uses the logits of positions `position` on, one a row; says why the answer ends, if it does.
 
-        rows: float32 [n, vocab_size], written into.  scratch: float32 [vocab_size].  Rows of a draft are used as long
-        as what is chosen is what was guessed: every token is chosen as without a draft.
+        rows: written into; parts of rows must be of `enough_candidates`.  scratch: float32 [vocab_size].  Rows of a
+        draft are used as long as what is chosen is what was guessed: every token is chosen as without a draft.
         """
         reason: FinishReason | None = None
         sequence = self.sequence
@@ -96,6 +103,7 @@ class Answer:
         num_drafted = len(rows) - 1 if sequence.draft else 0
         for row in rows:
             if position < sequence.num_prompt and self._options.prompt_logprobs:
+                assert isinstance(row, np.ndarray), "probabilities need whole rows"
                 self._prompt_logprobs.append(best_logprobs(row, self._options.prompt_logprobs, scratch))
             position += 1
             sequence.next_output = position
@@ -143,15 +151,14 @@ class Answer:
             )
         )
 
-    def _choose(
-        self, row: np.ndarray, scratch: np.ndarray, *, guess: int | None, num_drafted: int
-    ) -> FinishReason | None:
+    def _choose(self, row: Row, scratch: np.ndarray, *, guess: int | None, num_drafted: int) -> FinishReason | None:
         """The next token.  guess: what had been guessed for it; num_drafted: in all for the pass that begins here."""
         ids = self.sequence.ids
         if len(ids) >= self._max_length:
             return self._limit_reason  # no token at all was wanted
         logprobs: tuple[Logprobs, ...] = ()
         if self._options.logprobs:
+            assert isinstance(row, np.ndarray), "probabilities need whole rows"
             logprobs = (best_logprobs(row, self._options.logprobs, scratch),)
             self._logprobs.extend(logprobs)
         token_id = self._sampler.sample(row, ids)

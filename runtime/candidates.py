@@ -36,6 +36,30 @@ class Candidates:
         return Candidates(ids=self.ids[:count], logits=self.logits[:count], is_sorted=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowPart:
+    """What is known of a row of logits: those of its best tokens.  ids: int64 [n], ascending; logits: float32 [n]."""
+
+    ids: np.ndarray
+    logits: np.ndarray
+
+    def places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(where these ids stand in it, which of the ids do); both int64."""
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        known = np.flatnonzero(self.ids[places] == ids)
+        return places[known], known
+
+
+Row = np.ndarray | RowPart
+"""Of logits: float32 [vocab_size], or as much of it as is needed."""
+
+
+def row_part(ids: np.ndarray, logits: np.ndarray) -> RowPart:
+    """A copy of the best tokens of a row, in any order."""
+    order = np.argsort(ids)
+    return RowPart(ids=ids[order].astype(np.int64), logits=logits[order])
+
+
 def best_id(row: np.ndarray) -> int:
     """The id of the largest logit."""
     token_id = int(row.argmax())

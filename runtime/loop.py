@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import TypeVar
 
 import numpy as np
 
 from runtime.answer import Answer
-from runtime.devices.binding import Batch, Binding
+from runtime.candidates import Row, row_part
+from runtime.devices.binding import Best, BestRows, Binding, FindsBest
 from runtime.errors import Cancelled, DeviceReplaced, EngineClosedError
 from runtime.generation import FinishReason
 from runtime.scheduler import Scheduler
@@ -23,6 +25,8 @@ from runtime.sequence import TokenSequence
 from runtime.speculation.options import SpeculationReport
 from runtime.speculation.speculator import Speculator, Verified
 from runtime.step import Step, Work
+
+Rows = TypeVar("Rows")
 
 
 class EngineLoop:
@@ -133,31 +137,46 @@ class EngineLoop:
         if contenders:
             self._speculator.propose(
                 contenders,
-                lambda binding, batch: self._compute(binding, batch, contenders),
+                lambda binding, batch: self._compute(binding, contenders, lambda: binding.run(batch)),
                 num_sequences=self._scheduler.num_running,
                 context_size=self._binding.limits.context_size,
             )
 
-    def _compute(self, binding: Binding, batch: Batch, answers: list[Answer]) -> np.ndarray | None:
-        """Runs a batch for these answers; None when one of them, or the engine, was stopped."""
+    def _compute(self, binding: Binding, answers: list[Answer], run: Callable[[], Rows]) -> Rows | None:
+        """Runs a batch on a device for these answers; None when one of them, or the engine, was stopped."""
         with self._wakeup:
             if self._cancelled or self._is_closing:
                 return None
             self._running[binding] = answers
         try:
-            return binding.run(batch)
+            return run()
         except Cancelled:
             return None
         finally:
             with self._wakeup:
                 del self._running[binding]
 
-    def _compute_step(self, step: Step, answers: list[Answer]) -> tuple[np.ndarray | None, float]:
-        """Rows of logits (None: stopped) and the milliseconds that they took; guesses are made meanwhile."""
+    def _runner(self, step: Step, answers: list[Answer]) -> Callable[[], np.ndarray | BestRows]:
+        """What computes a step: whole rows, or the best of each where that is enough for everyone in it."""
+        binding, batch = self._binding, step.batch
+        counts = [
+            answer.enough_candidates for work, answer in zip(step.works, answers, strict=True) if work.num_outputs
+        ]
+        known = [count for count in counts if count is not None]
+        if not isinstance(binding, FindsBest) or not known or len(known) < len(counts):
+            return lambda: binding.run(batch)
+        best = Best(count=max(known), num_tokens=self._num_tokens)
+        if best.count > min(binding.most_best, self._num_tokens):
+            return lambda: binding.run(batch)
+        return lambda: binding.run_best(batch, best)
 
-        def compute() -> tuple[np.ndarray | None, float, float]:
+    def _compute_step(self, step: Step, answers: list[Answer]) -> tuple[np.ndarray | BestRows | None, float]:
+        """Rows of logits (None: stopped) and the milliseconds that they took; guesses are made meanwhile."""
+        run = self._runner(step, answers)
+
+        def compute() -> tuple[np.ndarray | BestRows | None, float, float]:
             started_s = self._clock()
-            rows = self._compute(self._binding, step.batch, answers)
+            rows = self._compute(self._binding, answers, run)
             ended_s = self._clock()
             return rows, (ended_s - started_s) * 1e3, ended_s
 
@@ -169,7 +188,7 @@ class EngineLoop:
         try:
             self._speculator.guess_ahead(
                 contenders,
-                lambda binding, batch: self._compute(binding, batch, contenders),
+                lambda binding, batch: self._compute(binding, contenders, lambda: binding.run(batch)),
                 is_wanted=lambda: not result.done(),
                 context_size=self._binding.limits.context_size,
             )
@@ -217,17 +236,22 @@ class EngineLoop:
         for answer, reason in reasons.items():
             self._finish(answer, reason)
 
-    def _use(self, work: Work, answer: Answer, rows: np.ndarray) -> FinishReason | None:
+    def _use(self, work: Work, answer: Answer, rows: np.ndarray | BestRows) -> FinishReason | None:
         if work.start < work.sequence.num_prompt:
             answer.report_prefill()
         if work.num_outputs == 0:
             return None
         first_position = work.start + work.count - work.num_outputs
-        own_rows = rows[work.first_row : work.first_row + work.num_outputs, : self._num_tokens]
-        reason = answer.take(own_rows, first_position, self._scratch)
+        reason = answer.take(self._rows_of(work, rows), first_position, self._scratch)
         if work.sequence.draft:
             self._scheduler.settle(work.sequence)
         return reason
+
+    def _rows_of(self, work: Work, rows: np.ndarray | BestRows) -> Sequence[Row]:
+        own = slice(work.first_row, work.first_row + work.num_outputs)
+        if isinstance(rows, BestRows):
+            return [row_part(ids, logits) for ids, logits in zip(rows.ids[own], rows.logits[own], strict=True)]
+        return list(rows[own, : self._num_tokens])
 
     def _finish(self, answer: Answer, reason: FinishReason) -> None:
         del self._answers[answer.sequence]

@@ -14,7 +14,7 @@ import numpy as np
 
 from runtime import candidates as select
 from runtime import repetition
-from runtime.candidates import Candidates
+from runtime.candidates import Candidates, RowPart
 from runtime.sampling_options import DEFAULT_CHAIN, GREEDY_TEMPERATURE, SamplingOptions
 
 _CHANGES = ("penalties", "dry", "temperature")
@@ -25,11 +25,12 @@ _CHANGES = ("penalties", "dry", "temperature")
 class Draft:
     """A choice in the making.
 
-    row: float32 [vocab_size]; kept: None while it is the whole row that is meant.  chance(n): the n-th random number
-    of this position, in [0, 1).
+    row: float32, one a token; part: of the tokens that it holds, None: all of them.  kept: None while it is the whole
+    row that is meant.  chance(n): the n-th random number of this position, in [0, 1).
     """
 
     row: np.ndarray
+    part: RowPart | None
     kept: Candidates | None
     history: Sequence[int]
     options: SamplingOptions
@@ -39,17 +40,30 @@ class Draft:
     def candidates(self) -> Candidates:
         """What is left, best first."""
         if self.kept is None:
-            self.kept = _possible(select.above(self.row, math.inf))
+            self.keep(select.above(self.row, math.inf))
+        assert self.kept is not None
         return self.kept
+
+    def keep(self, found: Candidates) -> None:
+        """Leaves those that were found in the row, and are possible."""
+        if self.part is not None:
+            found = Candidates(ids=self.part.ids[found.ids], logits=found.logits, is_sorted=found.is_sorted)
+        self.kept = _possible(found)
 
 
 def run_stages(names: Sequence[str], draft: Draft) -> Candidates:
     """What the stages leave, best first; logits as they changed them."""
     for name in names:
-        _STAGES[name](draft)
+        run_stage(name, draft)
     if draft.kept is None:  # nothing was dropped: no need to sort
-        draft.kept = _possible(select.all_of(draft.row))
+        draft.keep(select.all_of(draft.row))
+    assert draft.kept is not None
     return draft.kept
+
+
+def run_stage(name: str, draft: Draft) -> None:
+    """One of them."""
+    _STAGES[name](draft)
 
 
 def stages_in_force(options: SamplingOptions) -> tuple[str, ...]:
@@ -153,7 +167,8 @@ def _change(draft: Draft, ids: np.ndarray, changed: Callable[[np.ndarray, np.nda
     if not len(ids):
         return
     if draft.kept is None:
-        draft.row[ids] = changed(draft.row[ids], np.arange(len(ids)))
+        places, known = (ids, np.arange(len(ids))) if draft.part is None else draft.part.places(ids)
+        draft.row[places] = changed(draft.row[places], known)
         return
     kept = draft.kept
     places = np.minimum(np.searchsorted(ids, kept.ids), len(ids) - 1)
@@ -169,7 +184,7 @@ def _top_n_sigma(draft: Draft) -> None:
     if draft.kept is None:
         values = draft.row[np.isfinite(draft.row)].astype(np.float64)
         spread = float(values.std()) if len(values) else 0.0
-        draft.kept = _possible(select.above(draft.row, sigmas * spread))
+        draft.keep(select.above(draft.row, sigmas * spread))
     else:
         draft.kept = keep_top_n_sigma(draft.kept, sigmas, float(draft.kept.logits.std()))
 
@@ -178,8 +193,8 @@ def _top_k(draft: Draft) -> None:
     count = draft.options.top_k
     if draft.kept is not None:
         draft.kept = draft.kept.first(count)
-    elif count < draft.row.shape[0]:
-        draft.kept = _possible(select.largest(draft.row, count))
+    elif draft.part is not None or count < draft.row.shape[0]:
+        draft.keep(select.largest(draft.row, count))
 
 
 def _typical_p(draft: Draft) -> None:
@@ -189,7 +204,7 @@ def _typical_p(draft: Draft) -> None:
 def _top_p(draft: Draft) -> None:
     top_p = draft.options.top_p
     if draft.kept is None:
-        draft.kept = _possible(select.nucleus(draft.row, top_p))
+        draft.keep(select.nucleus(draft.row, top_p))
     else:
         draft.kept = select.keep_top_p(draft.kept, top_p)
 
@@ -197,7 +212,7 @@ def _top_p(draft: Draft) -> None:
 def _min_p(draft: Draft) -> None:
     min_p = draft.options.min_p
     if draft.kept is None:
-        draft.kept = _possible(select.above(draft.row, -math.log(min_p)))
+        draft.keep(select.above(draft.row, -math.log(min_p)))
     else:
         draft.kept = select.keep_min_p(draft.kept, min_p)
 
@@ -210,7 +225,7 @@ def _xtc(draft: Draft) -> None:
 def _temperature(draft: Draft) -> None:
     options = draft.options
     if draft.kept is None and not options.dynamic_range:
-        draft.kept = _possible(select.all_of(draft.row))  # unsorted, and so it may stay
+        draft.keep(select.all_of(draft.row))  # unsorted, and so it may stay
     kept = draft.candidates()
     temperature = dynamic_temperature(kept, options) if options.dynamic_range else options.temperature
     peak = kept.logits[0] if kept.is_sorted else kept.logits.max()

@@ -15,10 +15,11 @@ import numpy as np
 
 from runtime import candidates as select
 from runtime import repetition
-from runtime.candidates import Candidates
+from runtime.candidates import Candidates, Row, RowPart
+from runtime.enough_candidates import enough_candidates
 from runtime.errors import NoTokenLeftError
 from runtime.random_numbers import exponentials, uniform
-from runtime.sampler_stages import Draft, keep_surprising, run_stages, stages_in_force
+from runtime.sampler_stages import Draft, keep_surprising, run_stage, run_stages, stages_in_force
 from runtime.sampling_options import GREEDY_TEMPERATURE, MAX_TEMPERATURE, SamplingOptions
 
 __all__ = ["GREEDY_TEMPERATURE", "MAX_TEMPERATURE", "Distribution", "Mask", "Sampler", "SamplingOptions", "keep"]
@@ -44,6 +45,8 @@ class Sampler:
     """Chooses tokens as its options say.
 
     masks: what is forbidden besides.  token_bytes: what a token adds to the text, for stages that look at text.
+    enough_candidates: so many of the best tokens are enough for sample(), the smaller ids among equals; None: it needs
+    the whole row, as masks always do.
     """
 
     def __init__(
@@ -58,23 +61,26 @@ class Sampler:
         self.seed = seed
         self._masks = tuple(masks)
         self._token_bytes = token_bytes
+        self.enough_candidates = None if self._masks else enough_candidates(options)
         self._stages = stages_in_force(options)
         self._is_greedy = options.is_greedy
         self._bias_ids = np.array([token_id for token_id, _ in options.logit_bias], dtype=np.int64)
         self._biases = np.array([bias for _, bias in options.logit_bias], dtype=np.float32)
         self._most_bits: dict[int, float] = {}  # mirostat's, by position
 
-    def sample(self, row: np.ndarray, history: Sequence[int]) -> int:
+    def sample(self, row: Row, history: Sequence[int]) -> int:
         """The id of the token after `history` (prompt and answer so far).
 
-        row: float32 [vocab_size], the logits after history's last token; written into.  Raises NoTokenLeftError when
-        masks and biases forbid every token.
+        row: the logits after history's last token; written into.  A part of it must be of `enough_candidates`.
+        Raises NoTokenLeftError when masks and biases forbid every token.
         """
         if self._is_greedy:
-            self._forbid(row, history)
-            if self._stages:
-                run_stages(self._stages, self._draft(row, history))
-            return select.best_id(row)
+            draft = self._draft(row, history)
+            self._forbid(draft)
+            for name in self._stages:  # which change logits, and drop nothing
+                run_stage(name, draft)
+            place = select.best_id(draft.row)
+            return place if draft.part is None else int(draft.part.ids[place])
         distribution = self.distribution(row, history)
         token_id = self.draw(distribution, len(history))
         self.note(distribution, token_id, len(history))
@@ -86,13 +92,13 @@ class Sampler:
         arrivals = exponentials(kept.ids, seed=self.seed, position=position)
         return select.first_to_arrive(kept, distribution.weights, arrivals)
 
-    def distribution(self, row: np.ndarray, history: Sequence[int]) -> Distribution:
+    def distribution(self, row: Row, history: Sequence[int]) -> Distribution:
         """What the token after `history` is drawn from; of a greedy sampler, its one token.  Writes into row."""
         if self._is_greedy:
             only = np.array([self.sample(row, history)])
             return Distribution(candidates=Candidates(ids=only, logits=np.zeros(1), is_sorted=True), weights=np.ones(1))
-        self._forbid(row, history)
         draft = self._draft(row, history)
+        self._forbid(draft)
         kept = run_stages(self._stages, draft)
         if self.options.mirostat:
             most_bits = self._most_bits.get(len(history), 2 * self.options.mirostat_tau)
@@ -109,21 +115,29 @@ class Sampler:
         error = bits - self.options.mirostat_tau
         self._most_bits[position + 1] = most_bits - self.options.mirostat_eta * error
 
-    def _forbid(self, row: np.ndarray, history: Sequence[int]) -> None:
+    def _forbid(self, draft: Draft) -> None:
         if not self._masks and not len(self._biases):
             return
+        row, history = draft.row, draft.history
         for mask in self._masks:
+            assert draft.part is None, "a mask looks at the whole row"
             mask.apply(row, history)
-        np.add.at(row, self._bias_ids, self._biases)
+        if draft.part is None:
+            np.add.at(row, self._bias_ids, self._biases)
+        else:
+            places, known = draft.part.places(self._bias_ids)
+            np.add.at(row, places, self._biases[known])
         if row.max() == -math.inf:
             raise NoTokenLeftError(
                 f"No token may stand at position {len(history)}: the grammar, the banned strings and the biases of "
                 f"logits forbid all of them together. Take one of them back."
             )
 
-    def _draft(self, row: np.ndarray, history: Sequence[int]) -> Draft:
+    def _draft(self, row: Row, history: Sequence[int]) -> Draft:
+        part = row if isinstance(row, RowPart) else None
         return Draft(
-            row=row,
+            row=row.logits if isinstance(row, RowPart) else row,
+            part=part,
             kept=None,
             history=history,
             options=self.options,

@@ -168,6 +168,39 @@ class Binding(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """What is wanted of every row of logits: so many of the best among the first num_tokens."""
+
+    count: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestRows:
+    """The best of rows of logits: ids int32, logits float32, both [n, count or more], best first.
+
+    Among equals the smaller id comes first; what is no number comes first of all.
+    """
+
+    ids: np.ndarray
+    logits: np.ndarray
+
+
+@runtime_checkable
+class FindsBest(Protocol):
+    """A binding that finds the best of the logits where they are, so that whole rows need not leave the device."""
+
+    @property
+    def most_best(self) -> int:
+        """How many of a row it can find; 0: none, for now."""
+        ...
+
+    def run_best(self, batch: Batch, best: Best) -> BestRows:
+        """As Binding.run(), whose rows' best these are.  best.count: at most most_best."""
+        ...
+
+
 @runtime_checkable
 class HasTimes(Protocol):
     """A binding that says where its time went."""

@@ -17,11 +17,13 @@ import numpy as np
 from kernels_gpu.binding import GpuModel, GpuOptions
 from kernels_gpu.binding import bill as bill_gpu
 from kernels_gpu.binding import bind as bind_gpu
+from kernels_gpu.candidates import MAX_KEPT
 from kernels_gpu.cupy_device import open_card
 from kernels_gpu.device import Device, GpuError, GpuLostError, GpuMemoryError
+from kernels_gpu.launches import Best as WantedBest
 from kernels_gpu.plan import GpuBill, GpuLimits, UnsupportedError
 from models.segments import Segment
-from runtime.devices.binding import Batch, DeviceMemory, DeviceOptions, DeviceTimes, Limits
+from runtime.devices.binding import Batch, Best, BestRows, DeviceMemory, DeviceOptions, DeviceTimes, Limits
 from runtime.devices.phases import Piece, in_order, pieces_of
 from runtime.errors import Cancelled, CapacityError, DeviceError, DeviceLostError
 
@@ -49,17 +51,29 @@ class GpuBinding:
         spent = self._model.times
         return DeviceTimes(cpu_ms=0.0, gpu_ms=spent.gpu_ms, transfer_ms=spent.transfer_ms)
 
+    @property
+    def most_best(self) -> int:
+        return self._model.most_candidates
+
     def run(self, batch: Batch) -> np.ndarray:
+        return self.finish(batch, self._begin_all(batch, None))
+
+    def run_best(self, batch: Batch, best: Best) -> BestRows:
+        return self.finish_best(batch, self._begin_all(batch, best), best)
+
+    def _begin_all(self, batch: Batch, best: Best | None) -> list[Piece]:
         pieces = pieces_of(batch, most_prompt_tokens=self.limits.max_batch_tokens)
         first_row = 0
         for piece in pieces:
-            if not self.begin(batch, piece, None, first_row):
+            if not self.begin(batch, piece, None, first_row, best):
                 break
             first_row += len(piece.outputs)
-        return self.finish(batch, pieces)
+        return pieces
 
-    def begin(self, batch: Batch, piece: Piece, hidden: np.ndarray | None, first_row: int) -> bool:
-        """Queues a piece, whose logits will stand from first_row on; False when cancel() came.
+    def begin(
+        self, batch: Batch, piece: Piece, hidden: np.ndarray | None, first_row: int, best: Best | None = None
+    ) -> bool:
+        """Queues a piece, whose logits (or the best of them) will stand from first_row on; False when cancel() came.
 
         hidden: float32 [tokens of the piece, width] for a part without the embedding; it may be written again at once.
         """
@@ -74,7 +88,13 @@ class GpuBinding:
                 hidden,
                 is_prefill=piece.is_prompt,
                 first_row=first_row,
+                best=None if best is None else self._wanted(best),
             )
+
+    def _wanted(self, best: Best) -> WantedBest:
+        """As the card finds them: few different numbers, since each has recorded steps of its own."""
+        kept = min(1 << (best.count - 1).bit_length(), best.num_tokens, self.most_best)
+        return WantedBest(kept=kept, columns=best.num_tokens)
 
     def finish(self, batch: Batch, pieces: list[Piece]) -> np.ndarray:
         """Waits for all pieces; their logits in the batch's order.  Raises Cancelled."""
@@ -83,6 +103,14 @@ class GpuBinding:
         if rows is None:
             raise Cancelled("The run was stopped.")
         return in_order(rows, pieces)
+
+    def finish_best(self, batch: Batch, pieces: list[Piece], best: Best) -> BestRows:
+        """The same for pieces that were queued with `best`."""
+        with gpu_errors():
+            found = self._model.finish_best(len(batch.outputs), self._wanted(best))
+        if found is None:
+            raise Cancelled("The run was stopped.")
+        return BestRows(ids=in_order(found.ids, pieces), logits=in_order(found.logits, pieces))
 
     def settle(self) -> None:
         """After a cancel: waits for what was queued, and forgets it and the cancel."""
@@ -162,7 +190,7 @@ def gpu_limits(options: DeviceOptions) -> GpuLimits:
 
 
 def _gpu_options(options: DeviceOptions) -> GpuOptions:
-    return GpuOptions(activations=options.activations)
+    return GpuOptions(activations=options.activations, kept_candidates=MAX_KEPT)
 
 
 def _memory(bill: GpuBill) -> DeviceMemory:

@@ -8,15 +8,18 @@ A long prompt goes in pieces: while the GPU computes one, the CPU computes the n
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
-from runtime.devices.binding import Batch, DeviceTimes, Limits
+from runtime.devices.binding import Batch, Best, BestRows, DeviceTimes, Limits
 from runtime.devices.cpu import CpuBinding
 from runtime.devices.gpu import GpuBinding
 from runtime.devices.phases import Piece, pieces_of
 from runtime.errors import Cancelled
 
+Result = TypeVar("Result")
 PIECE_TOKENS = 128
 """Of a prompt, at a time: enough that neither device waits for its memory rather than its arithmetic."""
 
@@ -38,15 +41,25 @@ class HybridBinding:
         upper = self._upper.times
         return DeviceTimes(cpu_ms=self._cpu_ms, gpu_ms=upper.gpu_ms, transfer_ms=upper.transfer_ms)
 
+    @property
+    def most_best(self) -> int:
+        return self._upper.most_best
+
     def run(self, batch: Batch) -> np.ndarray:
+        return self._run(batch, None, lambda pieces: self._upper.finish(batch, pieces))
+
+    def run_best(self, batch: Batch, best: Best) -> BestRows:
+        return self._run(batch, best, lambda pieces: self._upper.finish_best(batch, pieces, best))
+
+    def _run(self, batch: Batch, best: Best | None, finish: Callable[[list[Piece]], Result]) -> Result:
         pieces = pieces_of(batch, most_prompt_tokens=PIECE_TOKENS)
         try:
             first_row = 0
             for piece in pieces:
-                if not self._upper.begin(batch, piece, self._hidden(batch, piece), first_row):
+                if not self._upper.begin(batch, piece, self._hidden(batch, piece), first_row, best):
                     break
                 first_row += len(piece.outputs)
-            return self._upper.finish(batch, pieces)
+            return finish(pieces)
         except Cancelled:
             # One of the two noticed it: the other one ends what it does, and both forget it.
             self._upper.settle()

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from models.gguf_file import open_model_file
 from runtime.devices import cpu
-from runtime.devices.binding import Batch, Binding, DeviceMemory, DeviceOptions, DeviceTimes, HasTimes
+from runtime.devices.binding import (
+    Batch,
+    Best,
+    BestRows,
+    Binding,
+    DeviceMemory,
+    DeviceOptions,
+    DeviceTimes,
+    FindsBest,
+    HasTimes,
+)
 from runtime.errors import Cancelled, CapacityError, DeviceError, DeviceLostError, DeviceReplaced
 from runtime.machine import read_machine
 
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
     from models.gguf_file import ModelFile
     from models.program import Program
 
+Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
 Rebind = Callable[[Progress], Binding]
 
@@ -46,11 +57,24 @@ class RecoveringBinding:
         """Up to the loss, if there was one."""
         return self._binding.times if isinstance(self._binding, HasTimes) else self._past
 
+    @property
+    def most_best(self) -> int:
+        return self._binding.most_best if isinstance(self._binding, FindsBest) else 0
+
     def run(self, batch: Batch) -> np.ndarray:
         """Raises DeviceReplaced when the device was lost and another one is there; then every page is empty."""
+        return self._run(lambda: self._binding.run(batch))
+
+    def run_best(self, batch: Batch, best: Best) -> BestRows:
+        """The same."""
+        binding = self._binding
+        assert isinstance(binding, FindsBest), "asked for the best of a device that finds none"
+        return self._run(lambda: binding.run_best(batch, best))
+
+    def _run(self, run: Callable[[], Result]) -> Result:
         if self._lost is None:
             try:
-                return self._binding.run(batch)
+                return run()
             except DeviceLostError as error:
                 self._lost = error
         self._replace(self._lost)

@@ -18,6 +18,7 @@ from tiny_models import write_tiny_model
 
 from kernels_gpu.binding import GpuModel, GpuOptions, bill, bind
 from kernels_gpu.device import Device, GpuLostError, GpuMemoryError
+from kernels_gpu.launches import Best
 from kernels_gpu.plan import GpuLimits, UnsupportedError, attention_tokens
 from kernels_gpu.precision import Precision
 from models.description import load_description
@@ -140,7 +141,8 @@ def test_a_prompt_on_tensor_cores(family: Family, format_name: str, tmp_path: Pa
         near(run(bound, IDS[20:22], 20), model.oracle(IDS[:22])[20:])
 
 
-def test_the_best_candidates_are_those_of_the_logits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [1, 5])
+def test_the_best_candidates_are_those_of_the_logits(kept: int, tmp_path: Path) -> None:
     with tiny(tmp_path) as model:
         options = GpuOptions(activations="fast", kept_candidates=5)
         device = EmulatedDevice()
@@ -148,13 +150,19 @@ def test_the_best_candidates_are_those_of_the_logits(tmp_path: Path) -> None:
         taken = device.total_bytes - device.memory().free_bytes
         expected = bill(whole(model.program), model.file, LIMITS, options)
         assert taken == expected.weights_bytes + expected.kv_bytes + expected.workspace_bytes
-        logits = run(bound, IDS[:3])
-        positions = np.arange(3, dtype=np.int32)
-        bound.run(IDS[:3], positions, 0 * positions, TABLES, positions, is_downloaded=False)
-        found = bound.best(3)
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
-        np.testing.assert_array_equal(found.ids, order)
-        np.testing.assert_array_equal(found.logits, np.take_along_axis(logits, order, axis=1))
+        columns = model.program.vocab_size - 9  # what lies beyond is no token
+        logits = run(bound, IDS[:4])[:, :columns]
+        order = np.argsort(-logits, axis=1, kind="stable")[:, :kept]
+        best = Best(kept=kept, columns=columns)
+        for _ in range(3):  # the third time from a graph
+            for first, count in ((0, 3), (3, 1)):
+                positions = np.arange(first, first + count, dtype=np.int32)
+                arguments = (0 * positions, TABLES, np.arange(count, dtype=np.int32))
+                assert bound.begin(IDS[first : first + count], positions, *arguments, first_row=first, best=best)
+            found = bound.finish_best(4, best)
+            assert found is not None
+            np.testing.assert_array_equal(found.ids, order)
+            np.testing.assert_array_equal(found.logits, np.take_along_axis(logits, order, axis=1))
 
 
 def test_two_sequences_share_a_batch(tmp_path: Path) -> None:

@@ -94,6 +94,25 @@ def test_guessing_ahead_changes_no_token(
     assert result.speculation.drafted > 0
 
 
+@pytest.mark.parametrize("gpu_layers", [1, "all"])
+def test_only_candidates_leave_the_card(
+    gpu_layers: int | Literal["all"], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = install(monkeypatch)
+    chains = [SamplingOptions(temperature=0.0), SamplingOptions(seed=5), SamplingOptions(seed=6, presence_penalty=0.5)]
+    options = replace(OPTIONS, gpu_layers=gpu_layers, speculation=SpeculationOptions(mode="ngram"))
+    with Engine.load(path, options) as engine:
+        row_bytes = 4 * engine.vocabulary.size
+        for chain in chains:
+            wanted = replace(GREEDY, sampling=chain)
+            before = card.downloaded_bytes
+            ids = engine.generate(PROMPT, wanted).result.ids
+            assert card.downloaded_bytes - before <= len(ids) * row_bytes * 3 // 4
+            before = card.downloaded_bytes
+            assert engine.generate(PROMPT, replace(wanted, logprobs=1)).result.ids == ids
+            assert card.downloaded_bytes - before >= len(ids) * row_bytes
+
+
 def test_two_answers_share_steps(path: Path, expected_ids: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     with Engine.load(path, replace(OPTIONS, gpu_layers=2)) as engine:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_device import VOCAB_SIZE, FakeBinding, make_limits, plain_ids, row_after
+from fake_device import VOCAB_SIZE, FakeBinding, FindingBinding, make_limits, plain_ids, row_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +121,27 @@ def test_same_seed_and_prompt_give_the_same_ids_always() -> None:
     assert again.timings.reused_tokens == 79
     assert first.ids == again.ids == among.ids
     assert first.ids != other.ids
+
+
+def test_a_device_is_asked_for_the_best_alone_where_that_is_enough() -> None:
+    binding = FindingBinding(make_limits(max_sequences=3))
+    runner, whole = Runner(binding), Runner(FakeBinding(make_limits(max_sequences=3)))
+    chains = [GREEDY, SEEDED, SamplingOptions(seed=3, repeat_penalty=1.2, repeat_window=20)]
+
+    def answers(runner: Runner, **fields: object) -> list[tuple[int, ...]]:
+        asked = [
+            runner.ask([index, 2, 3], max_tokens=8, sampling=chain, **fields) for index, chain in enumerate(chains)
+        ]
+        return [generation.result.ids for generation in asked]
+
+    assert answers(runner) == answers(whole)
+    assert set(binding.found) <= {1, 40, 60} and 60 in binding.found
+    num_found = len(binding.found)
+    assert answers(runner, logprobs=1) == answers(whole)
+    assert runner.ask([1, 2, 3], max_tokens=4, sampling=SamplingOptions(top_k=65)).result.finish_reason == "length"
+    assert len(binding.found) == num_found
+    runner.loop.close()
+    whole.loop.close()
 
 
 def test_the_answer_ends_on_any_end_token_which_is_no_text() -> None:

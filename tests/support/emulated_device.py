@@ -189,6 +189,7 @@ class EmulatedDevice:
     architecture: str = "86"
     num_launches: int = 0
     num_allocations: int = 0
+    downloaded_bytes: int = 0
     _blocks: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def use(self) -> None:
@@ -261,6 +262,7 @@ class EmulatedDevice:
     def download(self, target: np.ndarray, source: Region, stream: Stream) -> None:
         assert target.flags.c_contiguous and target.nbytes <= source.size_bytes, "an array that can't be copied whole"
         part = source.part(0, target.nbytes)
+        self.downloaded_bytes += target.nbytes
         _own(stream).do(lambda: np.copyto(target.reshape(-1).view(np.uint8), self.bytes_of(part)))
 
     def copy(self, target: Region, source: Region, stream: Stream) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.devices.binding import PAGE_SIZE, Batch, DeviceMemory, Limits, pages_for
+from runtime.devices.binding import PAGE_SIZE, Batch, Best, BestRows, DeviceMemory, Limits, pages_for
 from runtime.engine import EngineDescription
 from runtime.errors import Cancelled
 
@@ -169,3 +169,20 @@ class FakeBinding:
             places = np.flatnonzero(batch.slots == slot)
             assert (np.diff(places) == 1).all(), "tokens of a sequence stand together"
             assert (np.diff(batch.positions[places]) == 1).all(), "positions ascend without gaps"
+
+
+class FindingBinding(FakeBinding):
+    """One that also finds the best of a row.  found: how many were asked for, of each run that did."""
+
+    most_best = 64
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self.found: list[int] = []
+
+    def run_best(self, batch: Batch, best: Best) -> BestRows:
+        assert 0 < best.count <= self.most_best
+        rows = self.run(batch)[:, : best.num_tokens]
+        ids = np.argsort(-rows, axis=1, kind="stable")[:, : best.count + 1].astype(np.int32)
+        self.found.append(best.count)
+        return BestRows(ids=ids, logits=np.take_along_axis(rows, ids, axis=1))
