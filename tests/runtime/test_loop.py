@@ -6,58 +6,20 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_device import VOCAB_SIZE, FakeBinding, FindingBinding, make_limits, plain_ids, row_after
+from fake_device import VOCAB_SIZE, FakeBinding, make_limits, plain_ids, row_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loop_runner import Runner, token_bytes
 
 from runtime.answer import Answer
 from runtime.errors import DeviceReplaced, EngineClosedError, NumericError
-from runtime.generation import Generation
-from runtime.loop import EngineLoop
-from runtime.options import GenerateOptions
 from runtime.sampling import SamplingOptions
 
-GREEDY = SamplingOptions(temperature=0)
 SEEDED = SamplingOptions(seed=11)
 PATIENCE_S = 30  # an answer that does not come at all fails here
-
-
-def token_bytes(token_id: int) -> bytes:
-    """Ids 0 to 255 are bytes; the rest are words."""
-    return bytes([token_id]) if token_id < 256 else f"<{token_id}>".encode()
-
-
-class Runner:
-    """A loop and how to ask it, as the engine does."""
-
-    def __init__(self, binding: FakeBinding, *, end_ids: frozenset[int] = frozenset()) -> None:
-        self.binding = binding
-        self.end_ids = end_ids
-        self.loop = EngineLoop(binding)
-
-    def ask(self, prompt: list[int], **fields: object) -> Generation:
-        options = replace(GenerateOptions(sampling=GREEDY), **fields)  # pyright: ignore[reportArgumentType]
-        loop = self.loop
-        generation = Generation(
-            prompt_ids=tuple(prompt),
-            notes=(),
-            seed=options.sampling.seed or 0,
-            starts_in_thinking=False,
-            cancel=lambda: loop.cancel(answer),
-        )
-        answer = Answer(
-            generation=generation,
-            options=options,
-            end_ids=self.end_ids,
-            context_size=self.binding.limits.context_size,
-            token_bytes=token_bytes,
-        )
-        loop.submit(answer)
-        return generation
 
 
 @pytest.fixture
@@ -121,27 +83,6 @@ def test_same_seed_and_prompt_give_the_same_ids_always() -> None:
     assert again.timings.reused_tokens == 79
     assert first.ids == again.ids == among.ids
     assert first.ids != other.ids
-
-
-def test_a_device_is_asked_for_the_best_alone_where_that_is_enough() -> None:
-    binding = FindingBinding(make_limits(max_sequences=3))
-    runner, whole = Runner(binding), Runner(FakeBinding(make_limits(max_sequences=3)))
-    chains = [GREEDY, SEEDED, SamplingOptions(seed=3, repeat_penalty=1.2, repeat_window=20)]
-
-    def answers(runner: Runner, **fields: object) -> list[tuple[int, ...]]:
-        asked = [
-            runner.ask([index, 2, 3], max_tokens=8, sampling=chain, **fields) for index, chain in enumerate(chains)
-        ]
-        return [generation.result.ids for generation in asked]
-
-    assert answers(runner) == answers(whole)
-    assert set(binding.found) <= {1, 40, 60} and 60 in binding.found
-    num_found = len(binding.found)
-    assert answers(runner, logprobs=1) == answers(whole)
-    assert runner.ask([1, 2, 3], max_tokens=4, sampling=SamplingOptions(top_k=65)).result.finish_reason == "length"
-    assert len(binding.found) == num_found
-    runner.loop.close()
-    whole.loop.close()
 
 
 def test_the_answer_ends_on_any_end_token_which_is_no_text() -> None:
