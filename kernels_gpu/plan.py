@@ -40,8 +40,8 @@ PARTIAL_BYTES = 32 << 20  # of partial results, where they need not be more
 
 
 CacheTypes = tuple[str, str]
-CACHE_KINDS = {"f16": 0, "q8_0": 1}  # as kv_pages.cuh calls them
-SCALE_BLOCK = 32  # elements of q8_0 that share a scale
+CACHE_BITS = {"f16": 16, "q8_0": 8, "q4_0": 4}  # of an element; their numbers in kv_pages.cuh are 0, 1, 2
+SCALE_BLOCK = 32  # elements of q8_0 and q4_0 that share a scale
 
 
 class UnsupportedError(ValueError):
@@ -184,7 +184,8 @@ def attention_tokens(segment: Segment, limits: GpuLimits) -> int:
 
 def attention_defines(cache_types: CacheTypes) -> tuple[str, ...]:
     """The lines of layout.h for the kernels that touch K and V."""
-    return tuple(f"{name}_KIND {CACHE_KINDS[kind]}" for name, kind in zip("KV", cache_types, strict=True))
+    kinds = list(CACHE_BITS)
+    return tuple(f"{name}_KIND {kinds.index(kind)}" for name, kind in zip("KV", cache_types, strict=True))
 
 
 def spans_for(last_position: int, limits: GpuLimits) -> int:
@@ -269,10 +270,7 @@ def _add_operation(
 
 def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
     for name in cache_types:
-        if name not in CACHE_KINDS:
-            kinds = " or ".join(CACHE_KINDS)
-            raise UnsupportedError(f"the GPU kernels keep keys and values as {kinds}, not as {name}: see -ctk and -ctv")
-        if name == "q8_0" and head_dim % SCALE_BLOCK:
+        if name != "f16" and head_dim % SCALE_BLOCK:
             raise UnsupportedError(
                 f"layer {layer_idx} has heads of {head_dim} values, which do not fill blocks of {SCALE_BLOCK}: "
                 "keep keys and values as f16 (-ctk f16 -ctv f16)"
@@ -317,8 +315,8 @@ def _output_buffers(operations: tuple[Operation, ...]) -> set[str]:
 
 def page_bytes(num_kv_heads: int, head_dim: int, cache_types: CacheTypes) -> int:
     """Bytes of one page of one layer, as kv_pages.cuh lays it out."""
-    sizes = {"f16": 2 * head_dim, "q8_0": head_dim + 2 * (head_dim // SCALE_BLOCK)}
-    return num_kv_heads * PAGE_SIZE * sum(sizes[name] for name in cache_types)
+    scales = {name: 0 if name == "f16" else 2 * (head_dim // SCALE_BLOCK) for name in cache_types}
+    return num_kv_heads * PAGE_SIZE * sum(head_dim * CACHE_BITS[name] // 8 + scales[name] for name in cache_types)
 
 
 def make_bill(plan: Plan, segment: Segment, limits: GpuLimits) -> GpuBill:

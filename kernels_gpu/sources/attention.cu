@@ -8,9 +8,9 @@
 //           combine: a block a token and head.  rotate: a warp a token and head (Q, K and V heads alike).
 // Order     Spans begin at multiples of 128 positions, whatever the batch; a span's sums run in a fixed order and spans
 //           are combined in order: a token's result does not depend on the tokens beside it.
-// Bytes     K and V once for every 4 query heads of a KV head: 4 * head_dim a position (q8_0: 2.13).  Partial results:
+// Bytes     K and V once for every 4 query heads of a KV head: 4 * head_dim a position (q8_0: 2.13, q4_0: 1.13).  Partial results:
 //           4 * (head_dim + 4) a head and span, written and read once.
-// Loads     16 bytes a thread throughout (q8_0: 8, and 2 of a scale); head_dim / 8 of them for a position's K, as many
+// Loads     16 bytes a thread throughout (q8_0: 8, q4_0: 4, and 2 of a scale); head_dim / 8 of them for a position's K, as many
 //           for its V.  In the machine code of sm_86: 8 loads of 16 bytes a position's K and V in one round of the loops
 //           that the compiler unrolls (q8_0: 2 of 8 bytes and 2 of 2), 64 (72) registers, so 8 (7) blocks a multiprocessor.
 // Expected  With 4 query heads a KV head, 8 fused multiply-adds for 4 bytes of f16: while the memory delivers at its full
@@ -38,6 +38,25 @@ __device__ __forceinline__ float rotated(const float* x, int i, const float2* an
     const float second = x[is_neighbours ? 2 * pair + 1 : pair + half];
     const float2 turn = angles[pair];
     return is_first ? fmaf(first, turn.x, -(second * turn.y)) : fmaf(first, turn.y, second * turn.x);
+}
+
+// A normalised Hadamard transform of a head in shared memory, by a warp, over the largest power of two that divides its
+// size: it spreads outliers, which 4 bits would not survive.  Between queries and keys it changes no product.
+__device__ __forceinline__ void transform(float* x, int head_dim) {
+    const int size = head_dim & -head_dim;
+    float factor = 1.0f;
+    for (int width = 1; width < size; width *= 2) {
+        __syncwarp();
+        for (int pair = lane_of_thread(); pair < head_dim / 2; pair += WARP) {
+            float* at = x + pair / width * 2 * width + pair % width;
+            const float first = at[0], second = at[width];
+            at[0] = first + second, at[width] = first - second;
+        }
+        factor *= 0.70710678f;
+    }
+    __syncwarp();
+    for (int i = lane_of_thread(); i < head_dim; i += WARP) x[i] *= factor;
+    __syncwarp();
 }
 
 extern "C" {
@@ -76,10 +95,28 @@ __global__ void __launch_bounds__(THREADS) rotate_and_store(
         warmth = fmaf(temperature, logf(1.0f + (float)(position / temperature_length)), 1.0f);
     byte* page = nullptr;
     if (!is_q) page = page_of(cache, page_tables + slots[token] * table_stride, position, kv_head, num_kv_heads, head_dim);
-    for (int i = lane; i < head_dim; i += WARP) {
-        const float value = rotated(x, i, turns, dimensions, is_neighbours);
-        if (is_q) own[i] = value * warmth;
-        else store_element(page, is_v, position, i, head_dim, value);
+    float turned[MAX_HEAD_DIM / WARP];
+#pragma unroll
+    for (int idx = 0; idx < MAX_HEAD_DIM / WARP; idx++) {
+        const int i = idx * WARP + lane;
+        turned[idx] = i < head_dim ? rotated(x, i, turns, dimensions, is_neighbours) : 0.0f;
+    }
+    if (K_KIND == NIBBLES && !is_v) {
+        __syncwarp();
+#pragma unroll
+        for (int idx = 0; idx < MAX_HEAD_DIM / WARP; idx++)
+            if (idx * WARP + lane < head_dim) x[idx * WARP + lane] = turned[idx];
+        transform(x, head_dim);
+#pragma unroll
+        for (int idx = 0; idx < MAX_HEAD_DIM / WARP; idx++)
+            if (idx * WARP + lane < head_dim) turned[idx] = x[idx * WARP + lane];
+    }
+#pragma unroll
+    for (int idx = 0; idx < MAX_HEAD_DIM / WARP; idx++) {
+        const int i = idx * WARP + lane;
+        if (i >= head_dim) break;
+        if (is_q) own[i] = turned[idx] * warmth;
+        else store_element(page, is_v, position, i, head_dim, turned[idx]);
     }
 }
 

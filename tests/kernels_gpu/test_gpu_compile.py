@@ -45,7 +45,11 @@ def units() -> list[Unit]:
     return found + [
         Unit(source=SOURCES / name, defines=attention_defines(types), architecture=architecture)
         for name in ("attention.cu", "attention_prompt.cu")
-        for types, architectures in ((("f16", "f16"), ARCHITECTURES), (("q8_0", "q8_0"), ("75", "120")))
+        for types, architectures in (
+            (("f16", "f16"), ARCHITECTURES),
+            (("q8_0", "q8_0"), ("75", "120")),
+            (("q4_0", "q4_0"), ("80", "89")),
+        )
         for architecture in architectures
     ]
 
