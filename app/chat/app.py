@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from textual.actions import SkipAction
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.types import CSSPathType
+from textual.widgets import Input, TextArea
 
 from app.chat.commands.command import Command
 from app.chat.commands.key_table import key_table
@@ -29,6 +32,8 @@ from app.chat.recorder import Recorder
 from app.chat.screens.chat import ChatScreen
 from app.chat.screens.model_actions import ModelActions
 from app.chat.terminal_driver import TerminalDriver
+
+_SECOND_INTERRUPT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +53,14 @@ class ChatApp(App[None]):
     # Textual loads the style sheets of screens that are pushed, not that of the first one.
     CSS_PATH: ClassVar[CSSPathType | None] = ["screens/chat.tcss", "screens/plain.tcss"]
     ENABLE_COMMAND_PALETTE = False  # Textual would bind a key of its own: the table of keys has that one too.
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", "Leave", show=False, system=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True)]
 
     def __init__(self, setting: ChatSetting) -> None:
         super().__init__(driver_class=TerminalDriver)
         self.use_command_palette = True
+        self._leaves_until_s = 0.0
         keys = key_table(setting.keys)
+        self.opening_key = keys.hint("open")
         # Textual's own key for leaving counts only where the table says so.
         self._bindings.key_to_bindings.pop("ctrl+q", None)
         for command in COMMANDS:
@@ -98,6 +105,26 @@ class ChatApp(App[None]):
     async def action_quit(self) -> None:
         """Leaves."""
         self._leave()
+
+    async def action_interrupt(self) -> None:
+        """Ctrl+C: what is open is closed, a reply stops; where there is nothing of that, the second one leaves.
+
+        What is selected is copied instead, by whoever shows it.
+        """
+        now_s = time.monotonic()
+        focused = self.focused
+        has_text = isinstance(focused, Input | TextArea) and focused.selected_text
+        if has_text or self.screen.get_selected_text():
+            raise SkipAction
+        if self.screen is not self._chat:
+            self.simulate_key("escape")
+        elif self._chat.can_stop:
+            self._chat.action_command("stop")
+        elif now_s < self._leaves_until_s:
+            self._leave()
+        else:
+            self._leaves_until_s = now_s + _SECOND_INTERRUPT_S
+            self._chat.show_note("Ctrl+C once more leaves. Nothing is lost.")
 
     def _leave(self) -> None:
         self._chat.keep_draft()

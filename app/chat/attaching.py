@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from app.chat.attachments import Attachment, AttachmentError, mentioned_files, read_file
+from app.chat.attachments import Attachment, AttachmentError, mentioned_files, missing_files, read_file
 from app.chat.conversation import Conversation
 from app.chat.engine_thread import EngineThread
 from app.chat.events import TokensCounted
@@ -59,7 +59,11 @@ class Attaching:
     def attach_mentioned(self, text: str) -> bool:
         """Attaches the files that a message names behind an @; False where one can't be read."""
         self.follow(text)
-        return all(self.attach_file(name) for name in mentioned_files(text, Path.cwd()))
+        if not all(self.attach_file(name) for name in mentioned_files(text, Path.cwd())):
+            return False
+        if missing := missing_files(text, Path.cwd()):
+            self._view.show_note(f"{' '.join(missing)} The message was sent without it.", is_warning=True)
+        return True
 
     def release(self) -> tuple[Attachment, ...]:
         """Hands over what is attached: it is sent."""

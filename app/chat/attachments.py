@@ -16,6 +16,8 @@ LONG_PASTE_CHARS = 8000
 LONG_PASTE_LINES = 200
 
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+# A path from a root, a name with a short ending, or a folder: not a decorator's or a package's name.
+_FILE_LIKE = re.compile(r"^(?:~|\.{1,2})?/|^[^()]*(?:\.\w{1,5}|/)$")
 _END_MARKS = ".,;:!?)]}'"
 
 
@@ -76,6 +78,26 @@ def mentioned_files(text: str, folder: Path) -> list[str]:
         if name is not None and name not in names:
             names.append(name)
     return names
+
+
+def missing_files(text: str, folder: Path) -> list[str]:
+    """What a message names behind an @ as one names files, and is none: each once, a sentence about it."""
+    sentences: list[str] = []
+    for quoted, plain in _MENTION.findall(text):
+        name = quoted or plain.rstrip(_END_MARKS)
+        if not name or any(_is_file(folder / Path(way).expanduser()) for way in (name, plain) if way):
+            continue
+        if (quoted or _FILE_LIKE.search(name)) and (sentence := _missing(name, folder)) not in sentences:
+            sentences.append(sentence)
+    return sentences
+
+
+def _missing(name: str, folder: Path) -> str:
+    try:
+        is_folder = (folder / Path(name).expanduser()).is_dir()
+    except (OSError, ValueError, RuntimeError):
+        is_folder = False
+    return f"{name} is a folder: name a file in it." if is_folder else f"There is no file {name}."
 
 
 def _is_file(path: Path) -> bool:

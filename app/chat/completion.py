@@ -74,15 +74,19 @@ def file_offers(before: str, folder: Path) -> list[Offer]:
     parent, _, name = begun.rpartition("/")
     base = f"{parent}/" if "/" in begun else ""
     return [
-        Offer(typed=f"@{begun}", text=f"@{base}{entry}", label=f"@{base}{entry}")
+        Offer(typed=f"@{begun}", text=_mention(base + entry), label=_mention(base + entry))
         for entry in _entries(folder / Path(base).expanduser(), name)
     ]
+
+
+def _mention(name: str) -> str:
+    return f'@"{name}"' if any(map(str.isspace, name)) else f"@{name}"
 
 
 def _entries(folder: Path, begun: str) -> list[str]:
     """The files and folders (with a slash behind them) whose names begin so, unless a file is named in full already.
 
-    Hidden ones only where a dot is written.
+    Hidden ones only where a dot is written; no folder with a blank, since a quoted name is not gone on with.
     """
     try:
         with os.scandir(folder) as found:
@@ -91,7 +95,8 @@ def _entries(folder: Path, begun: str) -> list[str]:
                 for entry in found
                 if entry.name.lower().startswith(begun.lower())
                 and (begun or not entry.name.startswith("."))
-                and not any(char.isspace() for char in entry.name)
+                and not (entry.is_dir() and any(map(str.isspace, entry.name)))
+                and not {'"', "\n"} & set(entry.name)
             ]
     except (OSError, ValueError, RuntimeError):
         return []

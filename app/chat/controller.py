@@ -145,6 +145,11 @@ class ChatController:
             Phase.FAILED: f"There is no model to answer: {self._model.error}",
         }.get(self.phase, "")
 
+    @property
+    def can_stop(self) -> bool:
+        """Whether there is a question to leave, or a reply that was not told to stop yet."""
+        return self.window.is_open or (self._reply is not None and not self._reply.is_stopping)
+
     def stop(self) -> bool:
         """Stops the reply, or leaves the window's question; False where there was nothing to stop."""
         if self.window.is_open:
@@ -209,8 +214,7 @@ class ChatController:
 
     def new_conversation(self) -> None:
         """Leaves this conversation (it is kept) and begins an empty one."""
-        self._leave_conversation()
-        self._show(Conversation(system=self._system))
+        self.show_other(Conversation())
 
     def refusal_to_change(self) -> str:
         """Why turns can't be changed now, or nothing."""

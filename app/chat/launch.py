@@ -33,6 +33,9 @@ def launch(options: ChatOptions) -> int:
     finally:
         app.models.downloads.stop_all()
         app.controller.close()
+    if app.controller.conversation.turns and not app.return_code:
+        key = app.opening_key
+        print(f"The conversation is kept: {key} opens it in the next chat, and --continue begins with it.")
     return app.return_code or 0
 
 

@@ -64,7 +64,7 @@ class Library:
             case events.HistoryOpened():
                 self._take_opened(event)
             case events.HistoryFailed():
-                self._view.show_note(event.sentence, is_warning=True)
+                self._view.show_note(event.sentence, is_warning=event.is_warning)
             case events.HistoryListed():
                 self._view.show_conversations(event.lines)
             case events.Searched():

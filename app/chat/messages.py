@@ -29,6 +29,10 @@ class LongTextPasted(Message):
         self.text = text
 
 
+class LeaveWanted(Message):
+    """The user ended an input in which nothing stands, as one ends a shell."""
+
+
 class WindowChoice(StrEnum):
     """A way on when the window is full."""
 

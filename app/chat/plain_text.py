@@ -34,7 +34,12 @@ def neutralise(text: str) -> str:
 
     Line ends of any kind become newlines; half surrogates and characters that reorder a line become U+FFFD.
     """
-    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_REPLACED)
+    return with_newlines(text).translate(_REPLACED)
+
+
+def with_newlines(text: str) -> str:
+    """The text with carriage returns, alone or before a newline, as newlines; everything else as it was."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def one_line(text: str) -> str:

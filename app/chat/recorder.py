@@ -1,6 +1,7 @@
 """The thread that keeps conversations: writes in the order it was told, reads when asked, never in the screen's way.
 
-Owns the thread and the store it opens. What can't be kept is told once through the mailbox, and the chat goes on.
+Owns the thread and the store it opens. What can't be kept is told once through the mailbox, and the chat goes on; it
+is written with the next turn that can be, so that a disk that was full for a while costs nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.chat.conversation import Conversation, Turn
@@ -18,6 +20,14 @@ from app.chat.store import Store, StoreError
 _LATEST = 10
 
 
+@dataclass(kw_only=True)
+class _Owed:
+    """Turns of a conversation that are not written yet, by their ids."""
+
+    conversation: Conversation
+    turns: dict[str, Turn] = field(default_factory=dict)
+
+
 class Recorder:
     """Keeps conversations beside the screen. All methods return at once, save `close`."""
 
@@ -26,6 +36,8 @@ class Recorder:
         self._mailbox = mailbox
         self._jobs: queue.SimpleQueue[Callable[[Store], None] | None] = queue.SimpleQueue()
         self._told: set[str] = set()
+        self._owed: dict[str, _Owed] = {}
+        self._is_behind = False
         self._thread = threading.Thread(target=self._run, name="chat-recorder", daemon=True)
 
     def start(self) -> None:
@@ -42,7 +54,19 @@ class Recorder:
 
     def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
         """Keeps turns, new or changed, and the conversation they belong to."""
-        self._jobs.put(lambda store: store.save_turns(conversation, turns))
+
+        def save(store: Store) -> None:
+            owed = self._owed.setdefault(conversation.id, _Owed(conversation=conversation))
+            owed.conversation = conversation
+            owed.turns.update((turn.id, turn) for turn in turns)
+            try:
+                self._pay(store)
+            except StoreError:
+                if len(owed.turns) > len(turns):  # should one of the others be the reason, these are kept all the same
+                    store.save_turns(conversation, turns)
+                raise
+
+        self._jobs.put(save)
 
     def list_conversations(self) -> None:
         """Asks for the list of conversations."""
@@ -90,14 +114,27 @@ class Recorder:
         try:
             while (job := self._jobs.get()) is not None:
                 self._do(job, store)
+            self._do(self._pay, store)
         finally:
             store.close()
+
+    def _pay(self, store: Store) -> None:
+        """Writes every turn that is not written yet, in the order in which they came."""
+        for identity, owed in list(self._owed.items()):
+            store.save_turns(owed.conversation, tuple(owed.turns.values()))
+            del self._owed[identity]
+        if self._is_behind:
+            self._is_behind = False
+            self._told.clear()
+            self._mailbox.post(HistoryFailed(sentence="The conversations are kept again.", is_warning=False))
 
     def _do(self, job: Callable[[Store], None], store: Store) -> None:
         try:
             job(store)
         except StoreError as fault:
-            self._tell(str(fault))
+            self._is_behind = bool(self._owed)
+            again = " What is missing is written as soon as it can be." if self._owed else ""
+            self._tell(f"{fault}.{again}")
         except Exception as fault:  # A bug here must not end the thread: the next turn may well be kept.
             self._tell(f"Something of the conversation could not be kept: {fault}")
 

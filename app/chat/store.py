@@ -71,7 +71,7 @@ def _named_faults(path: Path) -> Iterator[None]:
         # Faults of the module itself carry no code; a code's low byte is its kind.
         if getattr(fault, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES:
             raise DamagedStoreError(f"{path} is damaged: {fault}") from fault
-        raise StoreError(f"the conversations in {path} can't be kept: {fault}") from fault
+        raise StoreError(f"The conversations in {path} can't be kept: {fault}") from fault
     except OSError as fault:
         raise StoreError(f"{path} can't be opened: {fault.strerror or fault}") from fault
 

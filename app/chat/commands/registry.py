@@ -19,11 +19,30 @@ COMMANDS: tuple[Command, ...] = (
     CONVERSATION_COMMANDS + REPLY_COMMANDS + TURN_COMMANDS + COPY_COMMANDS + MODEL_COMMANDS + SCREEN_COMMANDS
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
+# What other programs call it. Not offered and not in the help, only understood.
+_ELSEWHERE = {
+    "bye": "quit",
+    "exit": "quit",
+    "clear": "new",
+    "reset": "new",
+    "retry": "regen",
+    "regenerate": "regen",
+    "load": "model",
+    "list": "models",
+    "history": "open",
+    "read": "attach",
+    "?": "help",
+}
 
 
 def command_of(name: str) -> Command | None:
     """The command of this name."""
     return _BY_NAME.get(name)
+
+
+def command_called(word: str) -> Command | None:
+    """The command that this slash word calls: its name, or what another program calls the same thing."""
+    return _BY_NAME.get(word) or _BY_NAME.get(_ELSEWHERE.get(word, ""))
 
 
 def commands_beginning(text: str) -> list[Command]:

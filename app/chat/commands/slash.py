@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 
 from app.chat.commands.command import Command
-from app.chat.commands.registry import command_of, nearest_name
+from app.chat.commands.registry import command_called, nearest_name
 
-# A path or a fraction is no command: a command's word is letters, and ends with the message or a blank.
-_SLASH_WORD = re.compile(r"/([A-Za-z][A-Za-z-]*)(?:\s+(.*))?\s*", re.DOTALL)
+# A path or a fraction is no command: a command's word is letters (or `?`), and ends with the message or a blank.
+_SLASH_WORD = re.compile(r"/([A-Za-z][A-Za-z-]*|\?)(?:\s+(.*))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def read_message(text: str) -> SlashCall | PlainMessage | UnknownWord:
     if match is None:
         return PlainMessage(text=text)
     word, argument = match.group(1), (match.group(2) or "").strip()
-    command = command_of(word.lower())
+    command = command_called(word.lower())
     if command is not None:
         return SlashCall(command=command, argument=argument)
     near = nearest_name(word)

@@ -29,6 +29,7 @@ from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import LoadStep, ModelFacts, Role
 from app.chat.events import Mailbox, ReplyGrew, WindowFull
 from app.chat.messages import (
+    LeaveWanted,
     LongTextPasted,
     OfferTaken,
     PromptEdited,
@@ -48,6 +49,7 @@ from app.chat.screens.search import SearchScreen
 from app.chat.search import Hit
 from app.chat.status import StatusFigures
 from app.chat.store import ConversationLine
+from app.chat.view import Phase
 from app.chat.widgets.attachment_bar import AttachmentBar
 from app.chat.widgets.device_panel import DevicePanel
 from app.chat.widgets.near_compositor import NearCompositor
@@ -176,6 +178,12 @@ class ChatScreen(Screen[None]):
             self.controller.attaching.attach_paste(message.text)
         self.wake()
 
+    def on_leave_wanted(self, message: LeaveWanted) -> None:
+        if self.controller.phase is Phase.REPLYING:
+            self.show_note(self.controller.refusal_to_change(), is_warning=True)
+        else:
+            self.action_command("quit")
+
     def on_offer_taken(self, message: OfferTaken) -> None:
         self.prompt.take(message.offer)
 
@@ -244,6 +252,11 @@ class ChatScreen(Screen[None]):
         if self.editing.is_on:
             self.editing.leave()
         self.controller.set_draft(self.prompt.text)
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether there is something that stopping would end or close, and that is not ending already."""
+        return self.offers.is_open or self.editing.is_on or self.controller.can_stop
 
     def _save_edit(self, turn: Turn, text: str) -> None:
         if sentence := self.controller.refusal_to_change():

@@ -35,8 +35,10 @@ _WRITING = (
     _Row(key="Enter", help="send"),
     _Row(key="Ctrl+J", help="new line (also Shift+Enter)"),
     _Row(key="Up, Down", help="earlier and later prompts"),
-    _Row(key="Tab", help="complete a /command"),
-    _Row(key="Ctrl+C", help="copy what is selected, else leave"),
+    _Row(key="Tab", help="complete a /command or an @file"),
+    _Row(usage="@FILE", help="put a text file beside the message"),
+    _Row(key="Ctrl+C", help="copy what is selected, else stop the reply; twice: leave"),
+    _Row(key="Ctrl+D", help="leave, where nothing is written"),
     _Row(usage="//text", help="send /text as a message"),
 )
 

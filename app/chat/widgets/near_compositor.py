@@ -18,6 +18,7 @@ class NearCompositor(Compositor):
     def __init__(self) -> None:
         super().__init__()
         self._is_reflowing = False
+        self._told: CompositorMap = {}
 
     def reflow(self, parent: Widget, size: Size) -> ReflowResult:
         """Lays out what is visible; says what became visible, what no longer is, and what changed its size."""
@@ -26,10 +27,29 @@ class NearCompositor(Compositor):
             result = super().reflow(parent, size)
         finally:
             self._is_reflowing = False
+        result = self._with_missed(result)
         # What is visible is looked up in this map; only who is not in it asks for the whole one.
         self._visible_map = self._full_map
         self._full_map_invalidated = True
         return result
+
+    def _with_missed(self, result: ReflowResult) -> ReflowResult:
+        """The result with what changed since the last one, though the whole map was made between the two.
+
+        Whoever asks for that map after a change and before its reflow has it made with the change in it: Textual
+        compares with that one, and would find that nothing became larger or smaller.
+        """
+        told, self._told = self._told, self._full_map
+        resized = set(result.resized)
+        for widget, (region, _, clip, *_) in self._full_map.items():
+            before = told.get(widget)
+            if before is not None and (before.region, before.clip) != (region, clip):
+                self._dirty_regions.update(
+                    filter(None, (before.clip.intersection(before.region), clip.intersection(region)))
+                )
+                if before.region.size != region.size:
+                    resized.add(widget)
+        return result._replace(resized=resized)
 
     def _arrange_root(self, root: Widget, size: Size, visible_only: bool = True) -> tuple[CompositorMap, set[Widget]]:
         return super()._arrange_root(root, size, visible_only or self._is_reflowing)

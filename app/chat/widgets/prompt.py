@@ -16,8 +16,8 @@ from textual.widgets.text_area import Selection
 
 from app.chat.attachments import is_long
 from app.chat.completion import Offer
-from app.chat.messages import LongTextPasted, PromptEdited, PromptSubmitted
-from app.chat.plain_text import neutralise
+from app.chat.messages import LeaveWanted, LongTextPasted, PromptEdited, PromptSubmitted
+from app.chat.plain_text import neutralise, with_newlines
 from app.chat.prompt_history import PromptHistory
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
@@ -67,6 +67,10 @@ class Prompt(TextArea):
                 self.action_submit()
             else:
                 self.action_newline()
+        elif event.key == "ctrl+d" and not self.text:
+            event.prevent_default()
+            event.stop()
+            self.post_message(LeaveWanted())
         elif event.character is not None and unicodedata.category(event.character[-1:] or " ") == "Cf":
             # Joiners and the like are no keys for the text area, but emoji and several scripts need them.
             event.prevent_default()
@@ -103,10 +107,11 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        if is_long(event.text):
-            self.post_message(LongTextPasted(event.text))
+        text = with_newlines(event.text)  # Terminals paste every line end as the Enter key has it.
+        if is_long(text):
+            self.post_message(LongTextPasted(text))
         else:
-            self.insert_text(neutralise(event.text))
+            self.insert_text(neutralise(text))
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()

@@ -315,9 +315,8 @@ async def test_thinking_is_folded_with_a_live_line_and_opens_by_a_key(tmp_path: 
     assert [(turn.text, turn.ids) for turn in engine.asked[1]][1] == ("The answer is 4.", None)
 
 
-@pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])
 @pytest.mark.parametrize("moment", ["loading", "reading", "writing", "idle"])
-async def test_leaving_at_any_moment(tmp_path: Path, key: str, moment: str) -> None:
+async def test_leaving_at_any_moment(tmp_path: Path, moment: str) -> None:
     gate = threading.Event()
     engine = FakeEngine(
         scripts=[
@@ -331,11 +330,49 @@ async def test_leaving_at_any_moment(tmp_path: Path, key: str, moment: str) -> N
         if moment in ("reading", "writing"):
             await stage.send("question")
             await stage.until_shown(moment)
-        await stage.press(key)
+        await stage.press("ctrl+q")
         await stage.until(lambda: not stage.app.is_running, "the end")
         assert stage.app.return_code == 0
     assert engine.is_closed == (moment != "loading")
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("chat-")]
+
+
+@pytest.mark.parametrize("moment", ["loading", "reading", "writing", "idle"])
+async def test_ctrl_c_stops_the_reply_and_leaves_when_pressed_again(tmp_path: Path, moment: str) -> None:
+    gate = threading.Event()
+    reading, writing = says("no", prefill_gate=gate), says("some words", gate=gate, num_before_gate=1)
+    engine = FakeEngine(
+        scripts=[reading if moment == "reading" else writing], load_gate=gate if moment == "loading" else None
+    )
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
+        if moment != "loading":
+            await stage.until_idle()
+        if moment in ("reading", "writing"):
+            await stage.send("question")
+            await stage.until_shown(moment)
+            await stage.press("ctrl+c")
+            await stage.until_idle()
+            await stage.until_shown("stopped")
+            assert "once more" not in stage.text()
+        await stage.press("ctrl+c")
+        await stage.until_shown("Ctrl+C once more leaves. Nothing is lost.")
+        assert stage.app.is_running
+        await stage.press("ctrl+c")
+        await stage.until(lambda: not stage.app.is_running, "the end")
+        assert stage.app.return_code == 0
+
+
+async def test_ctrl_c_closes_what_is_open(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        for key in ("f1", "f2", "ctrl+p", "ctrl+f"):
+            await stage.press(key)
+            await stage.until(lambda: len(stage.app.screen_stack) == 2, key)
+            await stage.press("ctrl+c")
+            await stage.until(lambda: len(stage.app.screen_stack) == 1, f"the end of {key}")
+        await stage.press("h", "i", "slash")
+        assert stage.app.is_running
+        assert "once more" not in stage.text()
 
 
 async def test_ctrl_c_copies_what_is_selected_instead_of_leaving(tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_what_is_no_command_is_a_message(text: str) -> None:
     assert read_message(text) == PlainMessage(text=text)
 
 
+@pytest.mark.parametrize(("word", "name"), [("bye", "quit"), ("EXIT", "quit"), ("clear", "new"), ("?", "help")])
+def test_the_words_of_other_programs_are_understood(word: str, name: str) -> None:
+    found = read_message(f"/{word}")
+    assert isinstance(found, SlashCall)
+    assert found.command.name == name
+
+
 def test_two_slashes_send_one() -> None:
     assert read_message("//new things") == PlainMessage(text="/new things")
     assert read_message("// a comment\n// more") == PlainMessage(text="/ a comment\n// more")

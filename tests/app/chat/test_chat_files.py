@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from chat_stage import FakeEngine, chat, says
 
-from app.chat.attachments import Attachment, AttachmentError, mentioned_files, prompt_text, read_file
+from app.chat.attachments import Attachment, AttachmentError, mentioned_files, missing_files, prompt_text, read_file
 from app.chat.clipboard import clipboard_command, put_into_clipboard
 from app.chat.code_blocks import code_blocks
 from app.chat.completion import file_offers
@@ -164,6 +164,28 @@ def test_which_files_a_message_names(tmp_path: Path) -> None:
     assert named(f"(@a.txt) @{tmp_path}/a.txt") == [f"{tmp_path}/a.txt"]
 
 
+def test_what_is_named_like_a_file_and_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.txt").write_text("x")
+
+    def missing(text: str) -> list[str]:
+        return missing_files(text, tmp_path)
+
+    assert missing("@a.txt, @a.txt. @home @angular/core @ @@ @pytest.fixture @app.get('/') me@example.com \0@\0") == []
+    assert missing('@b.txt, @b.txt and @"no such"') == [
+        "There is no file b.txt.",
+        "There is no file no such.",
+    ]
+    assert missing("@./folder") == ["./folder is a folder: name a file in it."]
+    assert missing("@folder/") == ["folder/ is a folder: name a file in it."]
+
+
+async def test_a_message_that_names_no_file_is_sent_and_says_so(tmp_path: Path, folder: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db", size=(140, 30)) as stage:
+        await stage.ask("@speling.py what is this?")
+        await stage.until_shown("There is no file speling.py. The message was sent without it.", "Fine.")
+
+
 def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "bom").write_bytes(b"\xef\xbb\xbfok")
@@ -180,14 +202,16 @@ def test_what_the_model_sees_of_attachments() -> None:
 
 
 def test_files_are_offered_folder_by_folder(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
+    for name in ("docs", "blank folder"):
+        (tmp_path / name).mkdir()
     for name in ("docs/one.md", "docs/two.md", "done.txt", ".hidden", "with blank"):
         (tmp_path / name).write_text("")
 
     def offered(before: str) -> list[str]:
         return [offer.text for offer in file_offers(before, tmp_path)]
 
-    assert offered("see @") == ["@docs/", "@done.txt"]
+    assert offered("see @") == ["@docs/", "@done.txt", '@"with blank"']
+    assert offered("@wi") == ['@"with blank"']
     assert offered("@do") == ["@docs/", "@done.txt"]
     assert offered("@docs/T") == ["@docs/two.md"]
     assert offered("@done.txt") == offered("me@d") == offered("@done.txt ") == offered("@nosuch/x") == []

@@ -171,6 +171,23 @@ async def test_what_can_no_longer_be_written_is_told_once(tmp_path: Path) -> Non
         assert "can't be kept" not in stage.text()
 
 
+async def test_a_disk_that_was_full_for_a_while_costs_no_turn(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with chat(FakeEngine(), path, size=(140, 24)) as stage:
+        await stage.ask("first")
+        store = Store(path)
+        full = "CREATE TRIGGER f BEFORE INSERT ON turns BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+        store._connection.execute(full)
+        await stage.ask("second")
+        await stage.until_shown("can't be kept", "is missing is written as soon as it can be.")
+        store._connection.execute("DROP TRIGGER f")
+        store.close()
+        await stage.ask("third")
+        await stage.until_shown("The conversations are kept again.")
+    (conversation,) = kept(path)
+    assert [turn.text for turn in conversation.turns] == ["first", "Fine.", "second", "Fine.", "third", "Fine."]
+
+
 async def test_leaving_keeps_the_draft_and_the_partial_reply(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     gate = threading.Event()

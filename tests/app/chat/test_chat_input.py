@@ -46,6 +46,18 @@ async def test_the_input_grows_only_so_far(tmp_path: Path) -> None:
         await stage.until_shown("99", "tiny-1m")
 
 
+async def test_the_input_is_wrapped_anew_beside_the_device_panel(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db", size=(140, 30)) as stage:
+        await stage.until_idle()
+        await stage.press("f4")
+        await stage.until(lambda: prompt_of(stage).outer_size.width == 94, "the panel")
+        await paste(stage, "word " * 19 + "last")
+        await stage.until(lambda: prompt_of(stage).size.height == 2, "two lines")
+        await stage.until_shown("word last ", "F1 keys ─╯│")
+        await stage.press("f4")
+        await stage.until(lambda: prompt_of(stage).size.height == 1, "one line")
+
+
 async def test_pasting_many_lines_sends_nothing(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with chat(engine, tmp_path / "chat.db") as stage:
@@ -57,6 +69,32 @@ async def test_pasting_many_lines_sends_nothing(tmp_path: Path) -> None:
         await stage.press("enter")
         await stage.until(lambda: engine.asked)
     assert engine.asked[0][-1].text == "xone\ntwo\nthree\n\nfive\n"
+
+
+async def test_a_long_paste_has_newlines_whatever_the_terminal_makes_of_them(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await paste(stage, "\r".join(f"line {number}" for number in range(300)))
+        await stage.until_shown("+ Pasted text 1 · 600 tokens · 300 lines")
+        await stage.ask("well?")
+    sent = engine.asked[0][-1].text
+    assert "\r" not in sent
+    assert "line 8\nline 9\n" in sent
+
+
+async def test_ctrl_d_leaves_an_empty_input_only(tmp_path: Path) -> None:
+    gate = threading.Event()
+    async with chat(FakeEngine(scripts=[says("a b", gate=gate, num_before_gate=1)]), tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await stage.press("h", "i", "left", "ctrl+d", "ctrl+d")
+        assert prompt_of(stage).text == "h"
+        await stage.press("enter", "ctrl+d")
+        await stage.until_shown("The reply is still being written: Esc stops it.")
+        gate.set()
+        await stage.until_idle()
+        await stage.press("ctrl+d")
+        await stage.until(lambda: not stage.app.is_running, "the end")
 
 
 async def test_escape_sequences_that_are_pasted_become_text(tmp_path: Path) -> None:
@@ -168,7 +206,7 @@ async def test_the_keys_are_told(tmp_path: Path) -> None:
     async with chat(FakeEngine(), tmp_path / "chat.db", size=(40, 20)) as stage:
         await stage.until_idle()
         await stage.press("f1")
-        await stage.until_shown("│ Enter      send", "│ Ctrl+N     /new: leave this")
+        await stage.until_shown("│ Enter      send", "│ Ctrl+D     leave, where")
         await stage.press("end")
         await stage.until_shown("│ Ctrl+Q     /quit: leave;")
         await stage.press("escape")

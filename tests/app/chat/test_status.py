@@ -100,3 +100,17 @@ def test_speed_is_that_of_the_last_moments() -> None:
         meter.add(1, 20.0 + place * 0.02)
     assert meter.tokens_per_s == pytest.approx(50.0)
     assert meter.num_tokens == 301
+
+
+def test_tokens_that_come_all_at_once_make_no_speed_of_their_own() -> None:
+    meter = SpeedMeter()
+    for place in range(5):
+        meter.add(1, 10.0 + place * 1e-5)
+    assert meter.tokens_per_s is None
+    for step in range(1, 4):  # five tokens every two and a half seconds, longer than the span that is looked at
+        for place in range(5):
+            meter.add(1, 10.0 + step * 2.5 + place * 1e-5)
+            assert meter.tokens_per_s is not None
+            assert meter.tokens_per_s <= 2.0 + 1e-6
+    assert meter.tokens_per_s == pytest.approx(2.0)
+    assert meter.num_tokens == 20
