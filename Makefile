@@ -17,7 +17,7 @@ PYTHON =
 .PHONY: help chat test test-gpu bench-gpu check lint types rooms lengths words format pins set-up set-up-dev
 
 help:
-	@echo "make chat    set up once, fetch the default model, open the chat   (MODEL=name, GPU=0)"
+	@echo "make chat    set up once, then open the chat                         (MODEL=name, GPU=0)"
 	@echo "make test    run the whole test suite                              (ARGS=\"tests/models -x\")"
 	@echo "make test-gpu    the tests that need an NVIDIA GPU; writes docs/gpu-tests-DATE.md"
 	@echo "make bench-gpu   how fast the GPU's kernels and models are; writes docs/gpu-bench-DATE.md"
