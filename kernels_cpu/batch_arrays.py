@@ -23,6 +23,7 @@ class BatchArrays:
     tiles: int
     table_entries: int
     table_row: int
+    runs: int
 
     @property
     def sizes_bytes(self) -> dict[str, int]:
@@ -34,6 +35,7 @@ class BatchArrays:
             "outputs": 4 * self.outputs,
             "tiles": 12 * self.tiles,
             "page_tables": 4 * self.table_entries,
+            "runs": 16 * self.runs,
         }
 
 
@@ -46,4 +48,5 @@ def batch_arrays(limits: CpuLimits) -> BatchArrays:
         tiles=limits.max_batch_tokens,
         table_entries=row * limits.max_sequences,
         table_row=row,
+        runs=limits.max_sequences,
     )

@@ -11,12 +11,13 @@ from kernels_cpu.arena import aligned
 from kernels_cpu.batch_arrays import batch_arrays
 from kernels_cpu.plan import MAX_SPLIT_CELLS, OPERAND_BYTES, CpuLimits, Plan
 from kernels_cpu.table import STEP_BYTES
-from models.program import Attend, Program, Rope, RotateAndStore
+from models.program import Attend, KvLayer, Program, Rope, RotateAndStore
+from models.recurrence import StateLayer
 
 
 @dataclass(frozen=True, kw_only=True)
 class CpuBill:
-    """Bytes reserved, by what for."""
+    """Bytes reserved, by what for; states of layers that keep one are part of kv_bytes."""
 
     weights_bytes: int
     kv_bytes: int
@@ -35,9 +36,23 @@ def vector_bytes(count: int) -> int:
 
 
 def kv_bytes(program: Program, limits: CpuLimits) -> int:
-    """Bytes of the K and V pages of all layers."""
-    each = (limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in program.layers)
-    return sum(aligned(limits.num_pages * size) for size in each)
+    """Bytes of the K and V pages, and of the states, of all layers."""
+    return sum(aligned(size) for size in cache_sizes(program, limits))
+
+
+def cache_sizes(program: Program, limits: CpuLimits) -> list[int]:
+    """Bytes of each layer's pages or states."""
+    return [
+        limits.num_pages * limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim)
+        if isinstance(layer, KvLayer)
+        else limits.num_states * state_bytes(layer)
+        for layer in program.layers
+    ]
+
+
+def state_bytes(layer: StateLayer) -> int:
+    """Bytes from one of a layer's states to the next."""
+    return aligned(4 * layer.num_values)
 
 
 def rope_tables(program: Program) -> dict[Rope, int]:

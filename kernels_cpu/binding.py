@@ -18,18 +18,18 @@ from kernels_cpu import kv_layout, table
 from kernels_cpu.activations import Precision
 from kernels_cpu.arena import Arena, view
 from kernels_cpu.batch_arrays import batch_arrays
-from kernels_cpu.bill import CpuBill, make_bill, partial_bytes, rope_tables
+from kernels_cpu.bill import CpuBill, cache_sizes, make_bill, partial_bytes, rope_tables
 from kernels_cpu.isa import Isa, choose
 from kernels_cpu.kernel_cache import KernelCache
 from kernels_cpu.plan import (
     MAX_SPLIT_CELLS,
     MAX_SPLIT_TOKENS,
-    MAX_TILE_ROWS,
     OPERAND_BYTES,
     CpuLimits,
     Plan,
     make_plan,
 )
+from kernels_cpu.shape_checks import MAX_TILE_ROWS
 from kernels_cpu.steps import HEADER, Places, Step, StepMaker
 from kernels_cpu.team import Team
 from kernels_cpu.weights import Packer
@@ -115,10 +115,10 @@ class CpuModel:
         self._fill_ropes(places)
         self._table = self._lay_out(plan, steps, addresses, workspace, places)
         self._prepare_views(plan, places)
-        self.kv_page_bytes = [
-            self.limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) for layer in self.program.layers
-        ]
-        self._caches = places.caches
+        self.kv_page_bytes = {
+            places.caches[idx]: self.limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim)
+            for idx, layer in self.program.kv_layers.items()
+        }
 
     def _arena(self, size_bytes: int, purpose: str) -> Arena:
         arena = Arena(size_bytes, purpose)
@@ -134,7 +134,6 @@ class CpuModel:
             for terms in sorted(area.terms):
                 records[name, terms] = workspace.take(area.record_bytes(terms))
         arrays = batch_arrays(self.limits)
-        layers = self.program.layers
         return Places(
             matrices=matrices,
             vectors=vectors,
@@ -144,12 +143,7 @@ class CpuModel:
             ropes={
                 rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.program).items()
             },
-            caches=tuple(
-                caches.take(
-                    self.limits.num_pages * self.limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim)
-                )
-                for layer in layers
-            ),
+            caches=tuple(caches.take(size) for size in cache_sizes(self.program, self.limits)),
             partial=workspace.take(partial_bytes(self.program)),
             table_row_bytes=4 * arrays.table_row,
             cache_types=self.limits.cache_types,
@@ -183,13 +177,16 @@ class CpuModel:
         self._slots = view(at["slots"], (arrays.tokens,), np.int32)
         self._outputs = view(at["outputs"], (arrays.outputs,), np.int32)
         self._tiles = view(at["tiles"], (arrays.tiles, 3), np.int32)
+        self._runs = view(at["runs"], (arrays.runs, 4), np.int32)
         self._page_tables = view(at["page_tables"], (self.limits.max_sequences, arrays.table_row), np.int32)
         logits = plan.areas[self.program.logits.name]
         self._logits = view(places.floats[logits.buffer.name], (logits.rows, logits.row_bytes // 4), np.float32)
-        heads = max(op.num_heads // op.cache.num_kv_heads for op in self.program.operations if isinstance(op, Attend))
+        attends = [operation for operation in self.program.operations if isinstance(operation, Attend)]
+        heads = max((attend.num_heads // attend.cache.num_kv_heads for attend in attends), default=1)
         self._tile_tokens = max(1, MAX_TILE_ROWS // heads)
         self._experts_used = plan.experts_used
-        self._kv_heads = max(layer.num_kv_heads for layer in self.program.layers)
+        self._kv_heads = max((layer.num_kv_heads for layer in self.program.kv_layers.values()), default=1)
+        self._keeps_states = bool(self.program.state_layers)
 
     def run(
         self,
@@ -198,8 +195,12 @@ class CpuModel:
         slots: np.ndarray,
         page_tables: np.ndarray,
         outputs: np.ndarray,
+        states: np.ndarray | None = None,
     ) -> np.ndarray | None:
-        """Logits [outputs, vocabulary] of a batch, valid until the next run; None when it was cancelled."""
+        """Logits [outputs, vocabulary] of a batch, valid until the next run; None when it was cancelled.
+
+        states: int32 [max_sequences, 2], for each slot the state to go on from (-1: none) and the one to leave.
+        """
         assert self._team is not None
         count, num_outputs = len(token_ids), len(outputs)
         self._token_ids[:count] = token_ids
@@ -217,6 +218,7 @@ class CpuModel:
             "attend_pieces": num_tiles * max(spans, 1),
             "combine_tokens": count if spans else 0,
             "num_pairs": count * self._experts_used,
+            "num_runs": self._cut_runs(count, states),
         }
         for idx, name in enumerate(HEADER):
             self._header[idx] = words[name]
@@ -238,6 +240,19 @@ class CpuModel:
                 num_tiles += 1
         return num_tiles
 
+    def _cut_runs(self, count: int, states: np.ndarray | None) -> int:
+        """Runs of all tokens of one sequence, for layers that keep a state."""
+        if not self._keeps_states:
+            return 0
+        assert states is not None, "a program with states is told where they are"
+        slots = self._slots[:count]
+        firsts = np.concatenate(([0], np.flatnonzero(np.diff(slots)) + 1))
+        runs = self._runs[: len(firsts)]
+        runs[:, 0] = firsts
+        runs[:, 1] = np.diff(np.append(firsts, count))
+        runs[:, 2:] = states[slots[firsts]]
+        return len(firsts)
+
     def _spans(self, count: int, num_tiles: int) -> int:
         """Into how many chunks a tile's keys are split: all spans when there are few tiles, else 0 (not split)."""
         spans = -(-(int(self._positions[:count].max()) + 1) // kv_layout.SPAN)
@@ -247,7 +262,7 @@ class CpuModel:
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies one page of every layer."""
-        for cache, size in zip(self._caches, self.kv_page_bytes, strict=True):
+        for cache, size in self.kv_page_bytes.items():
             ctypes.memmove(cache + target * size, cache + source * size, size)
 
     def cancel(self) -> None:

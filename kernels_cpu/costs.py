@@ -27,6 +27,7 @@ from models.program import (
     Project,
     SelectOutputs,
 )
+from models.recurrence import Convolve, DeltaRule, recurrence_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +105,8 @@ def _weight_costs(
     match operation:
         case Normalize(weight=weight) | Attend(sinks=str(weight)):
             return [_vector(tensors[weight])]
+        case Convolve() | DeltaRule():
+            return [*(_vector(tensors[name]) for name in recurrence_weights(operation)), _state(operation)]
         case Project(parts=parts, is_coarse=is_coarse):
             terms = terms_for(precision, is_coarse=is_coarse)
             products = [_product(tensors[part.weight], lanes, terms) for part in parts]
@@ -132,6 +135,15 @@ def _expert_costs(
     return [*router, *(cost.part(share) for cost in costs)]
 
 
+def _state(operation: Convolve | DeltaRule) -> RowCost:
+    """A convolution's inputs or a delta rule's matrices, read and written once; of matrices, four products a value."""
+    state = operation.state
+    inputs, matrices = state.num_inputs * state.channels, state.num_heads * state.key_dim * state.value_dim
+    if isinstance(operation, Convolve):
+        return RowCost(weight_bytes=8 * inputs, float_multiply_adds=(state.num_inputs + 1) * state.channels)
+    return RowCost(weight_bytes=8 * matrices, float_multiply_adds=4 * matrices)
+
+
 def _vector(tensor: TensorLike) -> RowCost:
     """A norm's weights or a bias: float32 once packed."""
     return RowCost(weight_bytes=4 * prod(tensor.shape))
@@ -155,5 +167,5 @@ def _layers(program: Program, cache_types: CacheTypes) -> tuple[LayerCost, ...]:
             multiply_adds_per_position=2 * heads[layer_idx] * layer.head_dim,
             window=layer.window,
         )
-        for layer_idx, layer in enumerate(program.layers)
+        for layer_idx, layer in program.kv_layers.items()
     )

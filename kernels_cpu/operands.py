@@ -51,7 +51,8 @@ REQUANTIZE = Layout(
 # num_blocks: packed blocks of a row (columns for float formats); scale: float32 bits
 EMBED = Layout(("weights", "num_blocks", "group_bytes", "token_ids", "out", "out_stride", "scale"))
 
-# single, double: where records of one and of two terms go (0: not wanted); num_blocks: blocks of 32 columns
+# single, double: where records of one and of two terms go (0: not wanted); num_blocks: blocks of 32 columns;
+# heads: of a row, each normalised by itself
 NORMALIZE = Layout(
     (
         "x",
@@ -66,9 +67,25 @@ NORMALIZE = Layout(
         "double",
         "num_blocks",
         "count",
+        "heads",
     )
 )
 QUANTIZE = Layout(("x", "x_stride", "width", "num_blocks", "blocks_per_chunk", "single", "double", "count"))
+SEPARATE = Layout(("x", "x_stride", "first", "first_stride", "second", "second_stride", "run", "num_runs"))
+
+# runs: int32 [run][first token, tokens, state to go on from (-1: none), state to leave]; states: of this layer, each of
+# state_bytes.  before, after: 0, or what inputs and results are multiplied by; weight: float32 [input][channels]
+CONVOLVE = Layout(
+    ("x", "x_stride", "before", "before_stride", "after", "after_stride", "out", "out_stride", "weight", "num_inputs",
+     "channels", "channels_per_chunk", "has_silu", "runs", "states", "state_bytes")
+)  # fmt: skip
+
+# The same runs and states; offset: bytes from a state's begin to its matrices, float32 [head][key_dim][value_dim].
+# rate, shift: float32 [head]; scale: float32, of queries
+DELTA = Layout(
+    ("x", "x_stride", "decay", "decay_stride", "learn", "learn_stride", "out", "out_stride", "rate", "shift", "epsilon",
+     "scale", "num_heads", "num_key_heads", "key_dim", "value_dim", "runs", "states", "state_bytes", "offset")
+)  # fmt: skip
 SELECT = Layout(("x", "x_stride", "outputs", "out", "out_stride", "width"))
 
 # q_norm, k_norm, angles 0: none.  angles: float32 [position][cosines, then sines][dimensions / 2].

@@ -1,4 +1,4 @@
-"""What a bound program will need: every matrix, vector, buffer and cache with its size, before anything is allocated.
+"""What a bound program will need: every matrix, vector and buffer with its size, before anything is allocated.
 
 Owns the decisions: which matrices stand together, which are requantised, which records a buffer needs.  weights.py and
 binding.py take exactly these pieces, in this order; bill.py adds them up.
@@ -15,8 +15,9 @@ from kernels_cpu.activations import RECORDS, Precision, terms_for
 from kernels_cpu.arena import aligned
 from kernels_cpu.expert_buffers import expert_buffers
 from kernels_cpu.isa import Isa
-from kernels_cpu.kv_layout import SCALE_BLOCK, CacheTypes
+from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.packed_formats import BLOCK, FLOAT_FORMATS, PACKED_FORMATS, packed_bytes, padded_columns
+from kernels_cpu.shape_checks import UnsupportedError, check_group, check_head, check_state
 from models.program import (
     Attend,
     Buffer,
@@ -31,12 +32,11 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
 )
+from models.recurrence import Convolve, DeltaRule
 
 ROW_ALIGNMENT = 256  # floats: packed blocks of an embedding are unpacked whole
 MAX_SPLIT_CELLS = 512  # (token, span) pairs of partial attention results that are kept at a time
 MAX_SPLIT_TOKENS = 8
-MAX_HEAD_DIM = 512
-MAX_TILE_ROWS = 64
 MOST_LANES = 16  # of any instruction set
 OPERAND_BYTES = 256  # reserved for each step
 REQUANTIZED_FORMAT = "Q4_0"
@@ -60,19 +60,19 @@ class FormatLike(Protocol):
     def name(self) -> str: ...
 
 
-class UnsupportedError(ValueError):
-    """A program or weight that these kernels cannot run."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class CpuLimits:
-    """How much a binding is made for; pages hold 64 positions."""
+    """How much a binding is made for; pages hold 64 positions.
+
+    num_states: of layers that keep one, for all sequences together; 0 for programs without such layers.
+    """
 
     max_batch_tokens: int
     max_outputs: int
     max_sequences: int
     context_size: int
     num_pages: int
+    num_states: int = 0
     cache_types: CacheTypes = CacheTypes.named("f16", "f16")
 
 
@@ -166,6 +166,7 @@ class Plan:
 
     matrices: dict[tuple[str, ...], Matrix] = field(default_factory=dict)
     vectors: dict[str, int] = field(default_factory=dict)  # float32 weights: values
+    turned: set[str] = field(default_factory=set)  # of them, those [rows, columns] that are kept column by column
     areas: dict[str, Area] = field(default_factory=dict)
     num_steps: int = 0
     requantized: frozenset[str] = frozenset()  # weights that become Q4_0 where they would take more
@@ -209,13 +210,20 @@ def make_plan(
             case MixExperts():
                 _add_experts(plan, tensors, operation, limits, isa, precision, wanted)
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
-                _check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
-                _check_group(operation.num_heads // cache.num_kv_heads, operation.layer_idx)
+                check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
+                check_group(operation.num_heads // cache.num_kv_heads, operation.layer_idx)
                 for name in (q_norm, k_norm):
                     if name is not None:
                         _add_vector(plan, tensors, name)
             case Attend(sinks=str(sinks)):
                 _add_vector(plan, tensors, sinks)
+            case Convolve(weight=weight, state=state):
+                check_state(state, operation.layer_idx)
+                _add_vector(plan, tensors, weight)
+                plan.turned.add(weight)
+            case DeltaRule(rate=rate, shift=shift):
+                _add_vector(plan, tensors, rate)
+                _add_vector(plan, tensors, shift)
             case _:
                 pass
     _add_areas(plan, program, tensors, limits, wanted)
@@ -298,31 +306,10 @@ def _steps_of(operation: object) -> int:
             return 11
         case Attend():
             return 3
-        case Embed() | Gate():
+        case Embed() | Gate() | Convolve() | DeltaRule() | Normalize(heads=int()):
             return 2
         case _:
             return 1
-
-
-def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
-    if head_dim % 16 or head_dim > MAX_HEAD_DIM:
-        raise UnsupportedError(
-            f"layer {layer_idx} has heads of {head_dim} values; "
-            f"the CPU kernels take multiples of 16 up to {MAX_HEAD_DIM}"
-        )
-    if cache_types.has_scales and head_dim % SCALE_BLOCK:
-        raise UnsupportedError(
-            f"layer {layer_idx} has heads of {head_dim} values, which do not fill blocks of {SCALE_BLOCK}: "
-            "keep keys and values as f16 (-ctk f16 -ctv f16)"
-        )
-
-
-def _check_group(heads_per_kv: int, layer_idx: int) -> None:
-    if heads_per_kv > MAX_TILE_ROWS:
-        raise UnsupportedError(
-            f"layer {layer_idx} has {heads_per_kv} query heads for each KV head; "
-            f"the CPU kernels take {MAX_TILE_ROWS} at most"
-        )
 
 
 def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str, ...], isa: Isa) -> Matrix:

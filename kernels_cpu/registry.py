@@ -78,8 +78,15 @@ def _row(kind: str) -> Kernel:
         "select": rows.make_select,
         "gate": rows.make_gate,
         "cap": rows.make_cap,
+        "separate": rows.make_separate,
     }
     return makers[kind]()
+
+
+def _recurrence(kind: str) -> Kernel:
+    from kernels_cpu import recurrence
+
+    return {"convolve": recurrence.make_convolve, "delta": recurrence.make_delta}[kind]()
 
 
 def _attend(k: str, v: str) -> Kernel:
@@ -121,6 +128,7 @@ FAMILIES: dict[str, Callable[..., Kernel]] = {
     "requantize": _requantize,
     "embed": _embed,
     "row": _row,
+    "recurrence": _recurrence,
     "attend": _attend,
     "combine": _combine,
     "rotate": _rotate,

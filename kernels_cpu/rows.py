@@ -11,9 +11,9 @@ from numba.extending import intrinsic
 
 from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
-from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SELECT
+from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SELECT, SEPARATE
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
-from kernels_cpu.product import GELU_GATE, SILU_GATE, SWIGLU_GATE, activate, clamp_and_shift
+from kernels_cpu.product import GELU_GATE, SIGMOID_GATE, SILU_GATE, SWIGLU_GATE, activate, clamp_and_shift
 from kernels_cpu.tile import emit_unpacked_block
 from kernels_cpu.vectors import (
     TARGET,
@@ -192,17 +192,23 @@ def cap_row(x, width, cap):
 
 
 def make_normalize():
-    """out = x / rms(x) * weight, kept as floats (stored or added) and as records, whatever is wanted."""
+    """out = x / rms(x) * weight, kept as floats (stored or added) and as records, whatever is wanted.
+
+    One chunk is a row, or one of its heads of `width` values (without records then).
+    """
     o_x, o_x_stride, o_weight, o_width = (NORMALIZE.offset(n) for n in ("x", "x_stride", "weight", "width"))
     o_epsilon, o_out, o_stride, o_add = (NORMALIZE.offset(n) for n in ("epsilon", "out", "out_stride", "add"))
     o_single, o_double, o_blocks, o_count = (NORMALIZE.offset(n) for n in ("single", "double", "num_blocks", "count"))
 
-    def normalize(o, token):
+    o_heads = NORMALIZE.offset("heads")
+
+    def normalize(o, chunk):
+        token, head = chunk // word(o + o_heads), chunk % word(o + o_heads)
         num_tokens = word(word(o + o_count))
         padded = 1 if num_tokens == 1 else (num_tokens + 3) // 4 * 4
         width, weight = word(o + o_width), word(o + o_weight)
-        x = word(o + o_x) + token * word(o + o_x_stride)
-        out = word(o + o_out) + token * word(o + o_stride)
+        x = word(o + o_x) + token * word(o + o_x_stride) + head * width * 4
+        out = word(o + o_out) + token * word(o + o_stride) + head * width * 4
         add = word(o + o_add) != 0
         mean = sum_of_squares(x, width) / types.float32(width)
         factor = splat(types.float32(1.0) / square_root(mean + load_float(o + o_epsilon)))
@@ -249,6 +255,25 @@ def make_select():
     return select
 
 
+def make_separate():
+    """Of each two runs of a row's values the first goes to one row, the second to another."""
+    o_x, o_x_stride, o_first, o_first_stride, o_second, o_second_stride, o_run, o_runs = (
+        SEPARATE.offset(n) for n in SEPARATE.names
+    )
+
+    def separate(o, row):
+        x, run = word(o + o_x) + row * word(o + o_x_stride), word(o + o_run)
+        first = word(o + o_first) + row * word(o + o_first_stride)
+        second = word(o + o_second) + row * word(o + o_second_stride)
+        for place in range(word(o + o_runs)):
+            for column in range(0, run, WIDTH):
+                at = 4 * (place * run + column)
+                store(first + at, load(x + 4 * (2 * place * run + column)))
+                store(second + at, load(x + 4 * ((2 * place + 1) * run + column)))
+
+    return separate
+
+
 def make_cap():
     """x = cap * tanh(x / cap), in place."""
     o_x, o_x_stride, o_width, o_cap = (CAP.offset(n) for n in CAP.names)
@@ -267,7 +292,7 @@ def gate_vector(typing_context, gate, up, mode):
     def emit(context, builder, signature, args):
         gate, up, mode = args
         e = Emitter(builder, TARGET, WIDTH)
-        for activation in (SILU_GATE, GELU_GATE, SWIGLU_GATE):
+        for activation in (SILU_GATE, GELU_GATE, SWIGLU_GATE, SIGMOID_GATE):
             with builder.if_then(builder.icmp_signed("==", mode, mode.type(activation))):
                 value, factor = activate(e, activation, e.load(e.f32, gate)), e.load(e.f32, up)
                 factor = clamp_and_shift(e, factor) if activation == SWIGLU_GATE else factor

@@ -14,6 +14,7 @@ from kernels_cpu.expert_steps import ExpertSteps
 from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.operands import Layout, float_word
 from kernels_cpu.plan import Area, Matrix, Plan, up_buffer
+from kernels_cpu.recurrence_steps import RecurrenceSteps
 from models.program import (
     Activation,
     Attend,
@@ -21,6 +22,7 @@ from models.program import (
     Embed,
     Gate,
     GatedProject,
+    KvLayer,
     MixExperts,
     Normalize,
     Operation,
@@ -32,8 +34,10 @@ from models.program import (
     SoftCap,
     buffers_of,
 )  # fmt: skip
+from models.recurrence import Convolve, DeltaRule, Separate
 
-MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4}  # product.SILU_GATE and so on
+# product.SILU_GATE and so on
+MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4, "sigmoid": 5}
 STORE, ADD = 0, 1
 # Packed weights of a chunk.  Long runs keep the memory's own prefetching going: two threads decoded Qwen2.5 1.5B in
 # 38 ms a token with chunks of 48 KB and in 22 with up to 1 MB (2026-11-29).  Each thread gets a few chunks of a matrix.
@@ -77,7 +81,7 @@ class Places:
         return f"{self.cache_types.k.name}-{self.cache_types.v.name}"
 
 
-HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "combine_tokens", "num_pairs")
+HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "combine_tokens", "num_pairs", "num_runs")
 
 
 class StepMaker:
@@ -100,6 +104,8 @@ class StepMaker:
                 yield from self.quantize(operation.out)
             case Normalize():
                 yield self._normalize(operation)
+                if operation.heads is not None:
+                    yield from self.quantize(operation.out)
             case Project():
                 yield from self._project(operation, following)
             case GatedProject():
@@ -113,10 +119,16 @@ class StepMaker:
                 yield self._rotate(operation)
             case Attend():
                 yield from self._attend(operation)
+            case Convolve() | DeltaRule() | Separate():
+                yield from RecurrenceSteps(self).of(operation)
             case SelectOutputs():
                 yield self._select(operation)
             case SoftCap():
                 yield self._cap(operation)
+
+    def step(self, kernel: str, layout: Layout, values: Mapping[str, int], fixed: int, count: str) -> Step:
+        """So many chunks for each that is counted."""
+        return Step(kernel=kernel, layout=layout, values=values, fixed=fixed, count=count, per_chunk=1)
 
     # --- pieces ---------------------------------------------------------------------------------------
     def word(self, name: str) -> int:
@@ -159,20 +171,23 @@ class StepMaker:
         )
 
     def _normalize(self, operation: Normalize) -> Step:
-        area, count = self._area(operation.out), self._count(operation.out)
+        area, count, heads = self._area(operation.out), self._count(operation.out), operation.heads or 1
         values = {
             **self.floats("x", operation.x),
             **self.floats("out", operation.out),
             "weight": self.vector(operation.weight),
-            "width": operation.x.width,
+            "width": operation.x.width // heads,
             "epsilon": float_word(operation.epsilon),
             "add": int(operation.add),
             "single": self.record(operation.out, 1),
             "double": self.record(operation.out, 2),
-            "num_blocks": area.num_blocks if area.terms else 0,
+            "num_blocks": area.num_blocks if area.terms and operation.heads is None else 0,
             "count": self.word(count),
+            "heads": heads,
         }
-        return Step(kernel="row-normalize", layout=operands.NORMALIZE, values=values, fixed=1, count=count, per_chunk=1)
+        return Step(
+            kernel="row-normalize", layout=operands.NORMALIZE, values=values, fixed=heads, count=count, per_chunk=1
+        )
 
     def quantize(self, buffer: Buffer) -> Iterator[Step]:
         """Records of a buffer that was written as floats, where some product wants them."""
@@ -275,6 +290,7 @@ class StepMaker:
 
     def _cache(self, layer_idx: int) -> dict[str, int]:
         layer = self.program.layers[layer_idx]
+        assert isinstance(layer, KvLayer), "a layer with attention keeps keys and values"
         return {
             "cache": self.places.caches[layer_idx],
             "page_bytes": self.places.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim),

@@ -46,7 +46,8 @@ class Packer:
     def pack(self, file: ModelFile, team: Team, addresses: dict[str, int], progress: Progress | None) -> None:
         """Fills everything in, a few megabytes at a time."""
         for name, address in self._vectors.items():
-            values = file.floats(name).reshape(-1)
+            values = file.floats(name)
+            values = (values.T if name in self.plan.turned else values).reshape(-1)
             view(address, (len(values),), np.float32)[:] = values
         total = sum(file.tensors[name].size_bytes for names in self._matrices for name in names)
         done = 0

@@ -207,6 +207,10 @@ def shares_format(tensors: Mapping[str, TensorLike], operation: GatedProject) ->
 
 def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLimits, precision: Precision) -> Plan:
     """The pieces for a segment with a file's tensors.  Raises UnsupportedError naming the weight."""
+    if segment.program.state_layers:
+        raise UnsupportedError(
+            "the model has layers that keep a state, which the GPU kernels can't do: load it on the CPU"
+        )
     plan = Plan()
     wanted: dict[str, set[int]] = {}
     buffers = {segment.program.hidden.name: segment.program.hidden}

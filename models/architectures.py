@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from models.errors import ArchitectureError, quoted
+from models.mixers import MixerKind
 from models.program import Activation, Pairing
 
 QkNorm = Literal["none", "heads", "rows"]
@@ -45,6 +46,10 @@ class Architecture:
     has_sensitive_gate: rounding the input of gate and up to one byte costs this family most (Gemma's norms let single
         channels stand out: perplexity moves by 1.7 % over 1,900 tokens, by 0.3 % with two terms there).
     local_rope_base: the rotation base of layers with a window (theirs is never scaled); None: as in the other layers.
+    mixer: what recurrent layers have in attention's place; None: there are no such layers.
+    attention_every: layers n - 1, 2n - 1, ... have attention, the others are recurrent.
+    has_query_gates: behind each head's query stand as many values, through whose sigmoid its result goes.
+    output_norm: what the file calls the norm before the head.
     """
 
     name: str
@@ -66,6 +71,10 @@ class Architecture:
     logit_soft_cap: float | None = None
     has_sinks: bool = False
     truncates_yarn: bool = True
+    mixer: MixerKind | None = None
+    attention_every: int | None = None
+    has_query_gates: bool = False
+    output_norm: str = "output_norm"
     mathematics: frozenset[str] = frozenset()
     scales_of_sizes: tuple[ScaleOfSize, ...] = ()
 
@@ -180,6 +189,29 @@ GEMMA3 = Architecture(
     scales_of_sizes=(ScaleOfSize(num_layers=62, width_per_query=168),),
 )
 
+LFM2 = Architecture(
+    name="lfm2",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+    rope_base=1_000_000.0,
+    has_windows=True,
+    mixer="short_convolution",
+    output_norm="token_embd_norm",
+)
+
+# Qwen 3.5; of its rotation's three directions text uses one.
+QWEN35 = Architecture(
+    name="qwen35",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+    feed_forward_norm="post_attention_norm",
+    mixer="delta_rule",
+    attention_every=4,
+    has_query_gates=True,
+)
+
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         architecture.name: architecture
@@ -196,6 +228,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             GEMMA2,
             GEMMA3,
             GPT_OSS,
+            LFM2,
+            QWEN35,
         )
     }
 )

@@ -1,4 +1,4 @@
-"""Matrices that some converters write as one tensor, taken apart: Q, K and V, and gate and up.
+"""Matrices that some converters write as one tensor, taken apart: Q, K and V, gate and up, a convolution's inputs.
 
 Owns the names and the order of rows.  The parts are runs of whole rows, so each is a tensor of the file in its own
 right and nothing is copied.  Does not know what the parts are used for.
@@ -14,6 +14,7 @@ from typing import Any
 from models.gguf_parser import TensorInfo
 
 _QKV = re.compile(r"(?P<block>blk\.\d+)\.attn_qkv\.(?P<kind>weight|bias)")
+_CONVOLUTION = re.compile(r"(?P<block>blk\.\d+\.shortconv)\.in_proj\.(?P<kind>weight|bias)")
 _UP = re.compile(r"(?P<block>blk\.\d+)\.ffn_up\.(?P<kind>weight|bias)")
 
 
@@ -21,7 +22,8 @@ def split_fused(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) 
     """The tensors by name, in order, with the parts of fused ones in their place.
 
     attn_qkv: rows of Q, then K, then V.  ffn_up: rows of the gate, then of up, where the file has no gate and the
-    tensor twice the rows of the feed-forward width.  What doesn't fit the metadata stays whole.
+    tensor twice the rows of the feed-forward width.  shortconv.in_proj: rows of b, c and x (models/mixers.py), as many
+    of each.  What doesn't fit the metadata stays whole.
     """
     found: dict[str, TensorInfo] = {}
     for name, tensor in tensors.items():
@@ -40,6 +42,9 @@ def _parts(
     if match := _QKV.fullmatch(tensor.name):
         for part, rows in zip("qkv", _head_rows(metadata), strict=False):
             yield f"{match['block']}.attn_{part}.{match['kind']}", rows
+    elif match := _CONVOLUTION.fullmatch(tensor.name):
+        for part in "bcx":
+            yield f"{match['block']}.in_{part}.{match['kind']}", tensor.shape[0] // 3
     elif match := _UP.fullmatch(tensor.name):
         width = _number(metadata, "feed_forward_length")
         gate = f"{match['block']}.ffn_gate.{match['kind']}"
@@ -50,6 +55,8 @@ def _parts(
 
 def _head_rows(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     """Rows of Q, K and V; empty where the metadata don't say."""
+    if _number(metadata, "ssm.inner_size"):
+        return ()  # layers with a delta rule have a tensor of that name, of other rows
     heads, width = _number(metadata, "attention.head_count"), _number(metadata, "embedding_length")
     kv_heads = _number(metadata, "attention.head_count_kv") or heads
     if not heads or not kv_heads or not width:

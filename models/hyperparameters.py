@@ -35,6 +35,7 @@ _SPECIAL_KEYS: Mapping[str, str] = {
 _MOST_LAYERS = 4096
 _MOST_EXPERTS = 4096
 _MOST_VALUES = 1 << 24
+_MOST_INPUTS = 64
 _MOST_POSITIONS = 1 << 31
 
 
@@ -60,6 +61,16 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeltaNumbers:
+    """Of a delta rule: num_heads heads with values, which share the queries and keys of num_key_heads."""
+
+    num_heads: int
+    num_key_heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
     """A model's numbers.  None: the file is silent and the architecture decides.
 
@@ -69,6 +80,9 @@ class Hyperparameters:
     attention_soft_cap, logit_soft_cap: caps.  embedding_scale, residual_scale: factors of the embedding's rows and of
     every branch; logit_scale: what logits are divided by.  attention_temperature: see program.Temperature.
     num_experts, num_used_experts, expert_width: of a mixture of experts (0: none) and of each one's gate and up.
+    num_spare_layers: layers that stand behind the others in the file and guess further tokens; they aren't run.
+    recurrent_layers: for every layer whether it has no attention.  attention_every: the same as a period: layers n - 1,
+    2n - 1, ... have attention.  convolution_length: inputs that a recurrent layer's convolution sees.
     """
 
     architecture: str
@@ -96,6 +110,11 @@ class Hyperparameters:
     num_experts: int = 0
     num_used_experts: int = 0
     expert_width: int = 0
+    num_spare_layers: int = 0
+    recurrent_layers: tuple[bool, ...] | None = None
+    attention_every: int | None = None
+    convolution_length: int | None = None
+    delta: DeltaNumbers | None = None
 
 
 class _Keys:
@@ -165,14 +184,15 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
     _refuse_unknown_mathematics(keys, mathematics)
     width = keys.integer("embedding_length")
     num_heads = keys.integer("attention.head_count")
-    num_kv_heads = keys.optional_integer("attention.head_count_kv") or num_heads
+    num_layers, num_spare_layers = _layers(keys)
+    num_kv_heads, recurrent_layers = _kv_heads(keys, num_layers)
+    num_kv_heads = num_kv_heads or num_heads
     if num_heads % num_kv_heads:
         raise ArchitectureError(
             f"{architecture}.attention.head_count is {num_heads}, which its {num_kv_heads} KV heads don't divide."
         )
     head_dim = _head_dim(keys, width, num_heads)
     context_length = keys.integer("context_length", at_most=_MOST_POSITIONS)
-    num_layers = keys.integer("block_count", at_most=_MOST_LAYERS)
     epsilon = keys.optional_number("attention.layer_norm_rms_epsilon", at_least=1e-30, at_most=1.0)
     if epsilon is None:
         raise ArchitectureError(
@@ -207,6 +227,12 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         num_experts=num_experts,
         num_used_experts=num_used_experts,
         expert_width=keys.optional_integer("expert_feed_forward_length", at_least=0) or feed_forward_width,
+        num_spare_layers=num_spare_layers,
+        recurrent_layers=_flags(keys, "attention.recurrent_layers", num_layers, num_spare_layers) or recurrent_layers,
+        attention_every=keys.optional_integer("full_attention_interval", at_most=_MOST_LAYERS),
+        convolution_length=keys.optional_integer("shortconv.l_cache", at_least=2, at_most=_MOST_INPUTS)
+        or keys.optional_integer("ssm.conv_kernel", at_least=2, at_most=_MOST_INPUTS),
+        delta=_delta(keys),
     )
 
 
@@ -229,6 +255,46 @@ def _refuse_unknown_mathematics(keys: _Keys, known: frozenset[str]) -> None:
             )
     if keys.find("attention.causal")[1] is False:
         raise ArchitectureError(f"{keys.architecture}.attention.causal is false: the model doesn't write text.")
+
+
+def _layers(keys: _Keys) -> tuple[int, int]:
+    """Layers that are run, and those behind them that guess further tokens."""
+    num_layers = keys.integer("block_count", at_most=_MOST_LAYERS)
+    num_spare = keys.optional_integer("nextn_predict_layers", at_least=0, at_most=num_layers - 1) or 0
+    return num_layers - num_spare, num_spare
+
+
+def _kv_heads(keys: _Keys, num_layers: int) -> tuple[int | None, tuple[bool, ...] | None]:
+    """KV heads of a layer, and where a list gives some layers none, for every layer whether that is so."""
+    full_key, value = keys.find("attention.head_count_kv")
+    if not isinstance(value, list) or not any(value) or all(value):
+        return keys.optional_integer("attention.head_count_kv"), None
+    if len(value) < num_layers:
+        raise ArchitectureError(
+            f"{full_key} has {len(value)} items; one for each of the {num_layers} layers was expected."
+        )
+    used = [item for item in value if item]
+    keys.metadata = {**keys.metadata, full_key: used}
+    return keys.optional_integer("attention.head_count_kv"), tuple(not item for item in value[:num_layers])
+
+
+def _delta(keys: _Keys) -> DeltaNumbers | None:
+    """Of a delta rule, under the names that converters borrow from state-space models."""
+    inner = keys.optional_integer("ssm.inner_size", at_least=0)
+    if not inner:
+        return None
+    num_heads, num_key_heads = keys.integer("ssm.time_step_rank"), keys.integer("ssm.group_count")
+    if inner % num_heads or num_heads % num_key_heads:
+        raise ArchitectureError(
+            f"{keys.architecture}.ssm.time_step_rank is {num_heads}, which doesn't divide ssm.inner_size ({inner}) or"
+            f" isn't a multiple of ssm.group_count ({num_key_heads})."
+        )
+    return DeltaNumbers(
+        num_heads=num_heads,
+        num_key_heads=num_key_heads,
+        key_dim=keys.integer("ssm.state_size"),
+        value_dim=inner // num_heads,
+    )
 
 
 def _experts(keys: _Keys) -> tuple[int, int]:
@@ -289,11 +355,17 @@ def _rope_scaling(keys: _Keys, context_length: int) -> RopeScaling:
 
 
 def _window_pattern(keys: _Keys, num_layers: int) -> int | tuple[bool, ...] | None:
-    full_key, value = keys.find("attention.sliding_window_pattern")
+    key = "attention.sliding_window_pattern"
+    return _flags(keys, key, num_layers) or keys.optional_integer(key, at_most=_MOST_LAYERS)
+
+
+def _flags(keys: _Keys, key: str, num_layers: int, num_spare: int = 0) -> tuple[bool, ...] | None:
+    """What a list says of each layer that is run; None where the value is no list."""
+    full_key, value = keys.find(key)
     if not isinstance(value, list):
-        return keys.optional_integer("attention.sliding_window_pattern", at_most=_MOST_LAYERS)
-    if len(value) != num_layers:
+        return None
+    if len(value) != num_layers + num_spare:
         raise ArchitectureError(
-            f"{full_key} has {len(value)} items; one for each of the {num_layers} layers was expected."
+            f"{full_key} has {len(value)} items; one for each of the {num_layers + num_spare} layers was expected."
         )
-    return tuple(bool(item) for item in value)
+    return tuple(bool(item) for item in value[:num_layers])

@@ -1,22 +1,24 @@
 """From a declaration and a model's numbers to the step program.
 
-Owns the names of tensors and the order of operations; checks every tensor's shape as it is used.  Does not know how a
-file stores a tensor, nor how an operation is computed.
+Owns the names of tensors and the order of operations.  Does not know how a file stores a tensor, nor how an operation
+is computed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 
 from models.architectures import Architecture
-from models.errors import ArchitectureError, TensorError, quoted
+from models.errors import ArchitectureError
 from models.hyperparameters import Hyperparameters
+from models.mixers import make_mixer
 from models.program import (
     Attend,
     Buffer,
     Embed,
+    Gate,
     GatedProject,
     KvLayer,
     MixExperts,
@@ -30,17 +32,12 @@ from models.program import (
     SelectOutputs,
     SoftCap,
     Temperature,
-    weights_of,
 )
-from models.rope import ROPE_FREQS, ROPE_LONG, ROPE_SHORT, RopeFactors, make_rope
+from models.recurrence import Separate, StateLayer
+from models.rope import RopeFactors, make_rope
+from models.tensor_checks import EMBEDDING, Shapes, check_all_used, check_shapes, shape_of
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-EMBEDDING = "token_embd.weight"
 HEAD = "output.weight"
-# Frequency tables are read when the program is made; those of old files' layers only repeat the metadata.
-_TABLES = (ROPE_FREQS, ROPE_SHORT, ROPE_LONG)
-_REPEATED_SUFFIX = ".attn_rot_embd.weight"
 
 
 def lower(
@@ -62,16 +59,16 @@ def lower(
     )
     operations: list[Operation] = []
     for operation in lowering.operations():
-        _check_shapes(operation, tensors, hyperparameters)
+        check_shapes(operation, tensors, hyperparameters)
         operations.append(operation)
     program = Program(
         operations=tuple(operations),
-        layers=tuple(lowering.cache(layer_idx) for layer_idx in range(hyperparameters.num_layers)),
+        layers=tuple(lowering.kept(layer_idx) for layer_idx in range(hyperparameters.num_layers)),
         hidden=lowering.hidden,
         logits=lowering.logits,
         vocab_size=lowering.vocab_size,
     )
-    _check_all_used(program, tensors, hyperparameters)
+    check_all_used(program, tensors, hyperparameters)
     return program
 
 
@@ -91,7 +88,7 @@ class _Lowering:
         self.tensors = tensors
         self.factors = factors
         self.context_size = context_size
-        self.vocab_size = _shape_of(EMBEDDING, tensors)[0]
+        self.vocab_size = shape_of(EMBEDDING, tensors)[0]
         width = hyperparameters.width
         q_width = hyperparameters.num_heads * hyperparameters.head_dim
         kv_width = hyperparameters.num_kv_heads * hyperparameters.head_dim
@@ -107,15 +104,27 @@ class _Lowering:
         self.selected = Buffer(name="y", width=width)
         self.selected_normed = Buffer(name="z", width=width)
         self.logits = Buffer(name="logits", width=self.vocab_size)
+        self.query_gate = Buffer(name="qg", width=q_width)
+        self.gated_query = Buffer(name="qq", width=2 * q_width)
         self.rope = lru_cache(self._rope)
+        has_recurrent = any(self._is_recurrent(layer_idx) for layer_idx in range(hyperparameters.num_layers))
+        if has_recurrent and architecture.mixer is None:
+            raise ArchitectureError(
+                f"{architecture.name}.attention.head_count_kv names layers without attention, which Tandem knows no"
+                " other mathematics for in this architecture."
+            )
+        self.mixer = make_mixer(architecture.mixer, hyperparameters) if architecture.mixer and has_recurrent else None
 
     def operations(self) -> Iterator[Operation]:
         yield Embed(weight=EMBEDDING, out=self.hidden, scale=self._embedding_scale())
         for layer_idx in range(self.numbers.num_layers):
-            yield from self._attention(layer_idx)
+            if self._is_recurrent(layer_idx):
+                yield from self._recurrence(layer_idx)
+            else:
+                yield from self._attention(layer_idx)
             yield from self._feed_forward(layer_idx)
         yield SelectOutputs(x=self.hidden, out=self.selected)
-        yield self._norm("output_norm", self.selected, self.selected_normed, None)
+        yield self._norm(self.architecture.output_norm, self.selected, self.selected_normed, None)
         head = HEAD if HEAD in self.tensors else EMBEDDING
         parts = (self._part(head.removesuffix(".weight"), self.logits),)
         divisor = self.numbers.logit_scale
@@ -133,11 +142,14 @@ class _Lowering:
         numbers, cache = self.numbers, self.cache(layer_idx)
         block = f"blk.{layer_idx}"
         yield from self._pre_norm(f"{block}.attn_norm", layer_idx)
-        required = self.architecture.requires_qkv_bias
-        parts = tuple(
-            self._part(f"{block}.attn_{out.name}", out, requires_bias=required) for out in (self.q, self.k, self.v)
-        )
+        required, has_gates = self.architecture.requires_qkv_bias, self.architecture.has_query_gates
+        outs = {"q": self.gated_query if has_gates else self.q, "k": self.k, "v": self.v}
+        parts = tuple(self._part(f"{block}.attn_{name}", out, requires_bias=required) for name, out in outs.items())
         yield Project(x=self.normed, parts=parts, layer_idx=layer_idx)
+        if has_gates:
+            yield Separate(
+                x=self.gated_query, first=self.q, second=self.query_gate, run=numbers.head_dim, layer_idx=layer_idx
+            )
         q_norm, k_norm = f"{block}.attn_q_norm", f"{block}.attn_k_norm"
         if self.architecture.qk_norm == "rows":
             yield self._norm(q_norm, self.q, self.q, layer_idx)
@@ -166,7 +178,20 @@ class _Lowering:
             sinks=f"{block}.attn_sinks.weight" if self.architecture.has_sinks else None,
             layer_idx=layer_idx,
         )
-        yield from self._join(f"{block}.attn_output", self.attended, f"{block}.post_attention_norm", layer_idx)
+        attended = self.attended
+        if has_gates:
+            yield Gate(gate=self.query_gate, up=attended, activation="sigmoid", layer_idx=layer_idx)
+            attended = self.query_gate
+        yield from self._join(f"{block}.attn_output", attended, f"{block}.post_attention_norm", layer_idx)
+
+    def _recurrence(self, layer_idx: int) -> Iterator[Operation]:
+        assert self.mixer is not None, "recurrent layers have a mixer"
+        block = f"blk.{layer_idx}"
+        yield from self._pre_norm(f"{block}.attn_norm", layer_idx)
+        yield from self.mixer.operations(self.normed, layer_idx, self._part)
+        yield from self._join(
+            f"{block}.{self.mixer.out_matrix}", self.mixer.out, f"{block}.post_attention_norm", layer_idx
+        )
 
     def _feed_forward(self, layer_idx: int) -> Iterator[Operation]:
         block = f"blk.{layer_idx}"
@@ -230,6 +255,19 @@ class _Lowering:
         has_bias = requires_bias or bias in self.tensors
         return Part(weight=f"{name}.weight", out=out, bias=bias if has_bias else None)
 
+    def kept(self, layer_idx: int) -> KvLayer | StateLayer:
+        """What layer layer_idx keeps."""
+        if self.mixer is not None and self._is_recurrent(layer_idx):
+            return self.mixer.state
+        return self.cache(layer_idx)
+
+    def _is_recurrent(self, layer_idx: int) -> bool:
+        if self.numbers.recurrent_layers is not None:
+            return self.numbers.recurrent_layers[layer_idx]
+        if self.architecture.attention_every is None:
+            return False
+        return (layer_idx + 1) % (self.numbers.attention_every or self.architecture.attention_every) != 0
+
     def cache(self, layer_idx: int) -> KvLayer:
         """What layer layer_idx keeps of a token."""
         numbers = self.numbers
@@ -277,86 +315,3 @@ class _Lowering:
             return self.numbers.attention_scale
         widths = {rule.num_layers: rule.width_per_query for rule in self.architecture.scales_of_sizes}
         return 1.0 / math.sqrt(widths.get(self.numbers.num_layers, self.numbers.head_dim))
-
-
-def _shape_of(name: str, tensors: Shapes) -> tuple[int, ...]:
-    if name not in tensors:
-        raise TensorError(f"The file has no tensor {name}; the model can't run without it.")
-    shape = tensors[name]
-    if not shape:
-        raise TensorError(f"The tensor {name} has no dimensions.")
-    return shape
-
-
-def _expected_shapes(operation: Operation, vocab_size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    match operation:
-        case Embed():
-            yield operation.weight, (vocab_size, operation.out.width)
-        case Normalize():
-            yield operation.weight, (operation.x.width,)
-        case Project():
-            for part in operation.parts:
-                yield part.weight, (part.out.width, operation.x.width)
-                if part.bias is not None:
-                    yield part.bias, (part.out.width,)
-        case GatedProject():
-            yield operation.gate, (operation.out.width, operation.x.width)
-            yield operation.up, (operation.out.width, operation.x.width)
-        case MixExperts():
-            yield from _expert_shapes(operation)
-        case RotateAndStore():
-            for name in weights_of(operation):
-                yield name, (operation.cache.head_dim,)
-        case Attend(sinks=str(sinks)):
-            yield sinks, (operation.num_heads,)
-        case _:
-            pass
-
-
-def _expert_shapes(operation: MixExperts) -> Iterator[tuple[str, tuple[int, ...]]]:
-    experts, x = operation.num_experts, operation.x.width
-    yield operation.router.weight, (experts, x)
-    if operation.router.bias is not None:
-        yield operation.router.bias, (experts,)
-    for weight, bias, rows, columns in (
-        (operation.gate, operation.gate_bias, operation.width, x),
-        (operation.up, operation.up_bias, operation.width, x),
-        (operation.down, operation.down_bias, operation.out.width, operation.width),
-    ):
-        yield weight, (experts, rows, columns)
-        if bias is not None:
-            yield bias, (experts, rows)
-
-
-def _check_shapes(operation: Operation, tensors: Shapes, hyperparameters: Hyperparameters) -> None:
-    for name, expected in _expected_shapes(operation, _shape_of(EMBEDDING, tensors)[0]):
-        if name not in tensors and operation.layer_idx is not None:
-            raise TensorError(
-                f"The file has no tensor {name}, though {hyperparameters.architecture}.block_count says"
-                f" {hyperparameters.num_layers} layers."
-            )
-        shape = _shape_of(name, tensors)
-        if shape != expected:
-            raise TensorError(
-                f"The tensor {name} is {_times(shape)}; by the file's metadata ({hyperparameters.architecture}.*)"
-                f" {_times(expected)} was expected."
-            )
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(str(size) for size in shape) + (" values" if len(shape) == 1 else "")
-
-
-def _check_all_used(program: Program, tensors: Shapes, hyperparameters: Hyperparameters) -> None:
-    """A tensor that no operation reads is mathematics that this architecture lacks: the text would be wrong."""
-    used = set(program.weights())
-    unused = [
-        name for name in tensors if name not in used and name not in _TABLES and not name.endswith(_REPEATED_SUFFIX)
-    ]
-    if unused:
-        others = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
-        raise ArchitectureError(
-            f"The file holds the tensor {quoted(unused[0])}{others}, which a model of the architecture"
-            f" {hyperparameters.architecture} with {hyperparameters.num_layers} layers doesn't use:"
-            " without it the answers would be wrong."
-        )

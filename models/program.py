@@ -13,18 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
+from models.buffers import Buffer
+from models.recurrence import Convolve, DeltaRule, Separate, StateLayer, recurrence_weights
+
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "sigmoid"]
 """What becomes of gate g and up u: silu(g) * u; gelu(g) * u in the tanh form; min(g, 7) * sigmoid(1.702 * min(g, 7)) *
-(1 + u between -7 and 7) (OpenAI's open models)."""
+(1 + u between -7 and 7) (OpenAI's open models); sigmoid(g) * u."""
 Pairing = Literal["halves", "neighbours"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Buffer:
-    """A named float32 buffer [T, width]."""
-
-    name: str
-    width: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +65,16 @@ class Embed:
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize:
-    """out = x / sqrt(mean(x ** 2) + epsilon) * weight, row by row; with `add`, out += that (a norm after a branch)."""
+    """out = x / sqrt(mean(x ** 2) + epsilon) * weight, row by row; with `add`, out += that (a norm after a branch).
+
+    heads: a row is so many heads, each normalised by itself; weight has the values of one.
+    """
 
     x: Buffer
     weight: str
     out: Buffer
     epsilon: float
+    heads: int | None = None
     add: bool = False
     layer_idx: int | None = None
 
@@ -216,7 +215,19 @@ class SoftCap:
 
 
 Operation = (
-    Embed | Normalize | Project | GatedProject | Gate | MixExperts | RotateAndStore | Attend | SelectOutputs | SoftCap
+    Embed
+    | Normalize
+    | Project
+    | GatedProject
+    | Gate
+    | MixExperts
+    | RotateAndStore
+    | Attend
+    | Convolve
+    | DeltaRule
+    | Separate
+    | SelectOutputs
+    | SoftCap
 )
 
 
@@ -224,14 +235,25 @@ Operation = (
 class Program:
     """One forward pass.  layers[i] is what layer i keeps; operations stand in order, those of layer i with layer_idx i.
 
+    A layer keeps keys and values of every token, or a state that goes on from token to token.
     hidden: the buffer that crosses from one layer to the next; logits: [n, vocab_size] at the end.
     """
 
     operations: tuple[Operation, ...]
-    layers: tuple[KvLayer, ...]
+    layers: tuple[KvLayer | StateLayer, ...]
     hidden: Buffer
     logits: Buffer
     vocab_size: int
+
+    @property
+    def kv_layers(self) -> dict[int, KvLayer]:
+        """The layers that keep keys and values."""
+        return {idx: layer for idx, layer in enumerate(self.layers) if isinstance(layer, KvLayer)}
+
+    @property
+    def state_layers(self) -> dict[int, StateLayer]:
+        """The layers that keep a state."""
+        return {idx: layer for idx, layer in enumerate(self.layers) if isinstance(layer, StateLayer)}
 
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""
@@ -281,6 +303,8 @@ def weights_of(operation: Operation) -> Iterator[str]:
             yield from (name for name in (q_norm, k_norm) if name is not None)
         case Attend(sinks=str(sinks)):
             yield sinks
+        case Convolve() | DeltaRule():
+            yield from recurrence_weights(operation)
         case _:
             pass
 
@@ -304,6 +328,9 @@ def _show(value: object) -> str:
             return f"rope({value.dimensions},{value.pairing},slowest {value.frequencies[-1]:.6g}{magnitude})"
         case KvLayer():
             return f"kv({value.num_kv_heads}x{value.head_dim}{f',window {value.window}' if value.window else ''})"
+        case StateLayer():
+            matrices = f",{value.num_heads}x{value.key_dim}x{value.value_dim}" if value.num_heads else ""
+            return f"state({value.num_inputs}x{value.channels}{matrices})"
         case tuple():
             return "(" + ",".join(_show(item) for item in value) + ")"
         case _:

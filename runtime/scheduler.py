@@ -11,16 +11,20 @@ batch).  For a draft nobody has to leave.
 
 A prompt whose beginning another one is computing just then waits for it, and takes it from the prefix cache: what
 several prompts share is computed once.  Those behind it may begin meanwhile.
+
+Where the model keeps states (states.py), a prefix is reused up to a place whose state is known, a prompt is cut where
+one is to be kept, and what is right of a draft that was wrong is computed once more.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from runtime.devices.binding import PAGE_SIZE, Limits, pages_for
 from runtime.sequence import TokenSequence
 from runtime.sequence_pages import SequencePages, reusable
+from runtime.states import StateKeeper
 from runtime.step import Step, StepBuilder, Work
 
 
@@ -29,6 +33,7 @@ class Scheduler:
 
     def __init__(self, limits: Limits, copy_page: Callable[[int, int], None]) -> None:
         assert limits.num_pages >= pages_for(limits.context_size), "one sequence must always fit"
+        assert not limits.num_states or limits.num_states >= 2 * limits.max_sequences, "one to go on from, one to leave"
         assert min(limits.max_outputs, limits.max_batch_tokens) >= limits.max_sequences > 0
         self.pages = SequencePages(limits, copy_page)
         self._limits = limits
@@ -59,10 +64,10 @@ class Scheduler:
 
     def plan(self) -> Step | None:
         """The next step; None when no sequence wants anything.  Its batch holds until the next call."""
-        room = _Room(self._limits)
+        room = _Room(self._limits, self.pages.states)
         if self._advance(room):
             self._admit(room)
-        return self._builder.build(room.works, self.pages.tables) if room.works else None
+        return self._builder.build(room.works, self.pages.tables, self.pages.states) if room.works else None
 
     def _advance(self, room: _Room) -> bool:
         """Those that run; whether all found pages, so that another may begin."""
@@ -94,6 +99,7 @@ class Scheduler:
                 break
             del self._waiting[index]
             self._running.append(sequence)
+            self._mark_what_is_shared(sequence)
             count, num_outputs = room.share(sequence)
             if not self._reserve(sequence, sequence.num_computed + count):
                 break
@@ -107,6 +113,8 @@ class Scheduler:
             known = min(end, len(sequence.ids))
             if work.start < sequence.num_prompt and known // PAGE_SIZE > work.start // PAGE_SIZE:
                 self.pages.remember(sequence, known - known % PAGE_SIZE)
+            if self.pages.states is not None:
+                self.pages.states.advance(sequence, work.start)
 
     def settle(self, sequence: TokenSequence) -> None:
         """The draft was judged, what was right of it is in ids: what was computed beyond them is forgotten."""
@@ -122,7 +130,7 @@ class Scheduler:
         if sequence.slot is None:
             self._waiting.remove(sequence)
             return
-        self.pages.remember(sequence, sequence.num_computed)
+        self.pages.remember_all(sequence)
         self._leave(sequence)
 
     def drop(self, sequence: TokenSequence) -> None:
@@ -141,6 +149,8 @@ class Scheduler:
     def _is_computed_elsewhere(self, sequence: TokenSequence) -> bool:
         """Whether a running prompt will soon make a page or more of the sequence's prefix known that is not yet."""
         limit = reusable(sequence)
+        if self.pages.states is not None:
+            return self._is_state_promised(sequence, limit, self.pages.states)
         known: int | None = None
         for other in self._running:
             # Of a prompt that is being computed, whole pages become known.
@@ -153,12 +163,35 @@ class Scheduler:
                 return True
         return False
 
+    def _mark_what_is_shared(self, sequence: TokenSequence) -> None:
+        """One that begins is to leave a state where most of those that wait will part from it."""
+        if self.pages.states is None:
+            return
+        borders: Counter[int] = Counter()
+        for other in self._waiting:
+            shared = _shared(sequence.ids, other.ids, min(sequence.num_prompt, reusable(other)))
+            borders[shared - shared % PAGE_SIZE] += 1
+        del borders[0]
+        sequence.held.marks.update(border for border, _ in borders.most_common(1))
+
+    def _is_state_promised(self, sequence: TokenSequence, limit: int, states: StateKeeper) -> bool:
+        """The same with states: who computes the prefix will leave one at the last border that both share."""
+        known = states.match(sequence.ids, limit)
+        num_known = 0 if known is None else known.num_tokens
+        for other in self._running:
+            shared = _shared(sequence.ids, other.ids, min(other.num_prompt, limit))
+            border = shared - shared % PAGE_SIZE
+            if border > other.num_computed and border - num_known >= PAGE_SIZE:
+                other.held.marks.add(border)
+                return True
+        return False
+
     def _reserve(self, sequence: TokenSequence, num_positions: int) -> bool:
         """Pages for that many positions, from younger sequences if need be; False when it had to give up itself."""
         while not self.pages.reserve(sequence, num_positions):
             assert len(self._running) > 1, "a sequence alone always finds pages"
             youngest = self._running[-1]
-            self.pages.remember(youngest, youngest.num_computed)
+            self.pages.remember_all(youngest)
             self._wait_again(youngest)
             if youngest is sequence:
                 return False
@@ -177,7 +210,8 @@ class Scheduler:
 class _Room:
     """What is left of a step, and who takes part in it so far."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, states: StateKeeper | None) -> None:
+        self._states = states
         self.works: list[Work] = []
         self.tokens_left = limits.max_batch_tokens
         self.outputs_left = limits.max_outputs
@@ -192,6 +226,8 @@ class _Room:
         """How many pending tokens it may bring, and how many rows they give; for `riders` others a token is kept."""
         outputs_left = self.outputs_left - riders
         count = min(sequence.num_pending, self.tokens_left - riders)
+        if self._states is not None:
+            count = min(count, self._states.room(sequence) or count)  # up to where a state is to be kept
         first_output = max(sequence.next_output, sequence.num_computed)
         num_outputs = max(0, sequence.num_computed + count - first_output)
         if num_outputs > outputs_left:

@@ -9,6 +9,21 @@ from dataclasses import dataclass, field
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
+class HeldStates:
+    """A sequence's states on the device, in models that keep some (runtime/states.py alone changes them).
+
+    now: after num_computed tokens (None: nothing was computed); next: which its next run leaves; before: position and
+    state from which a run with a draft went on, until the draft is judged.  marks: positions in the prompt at which
+    runs end, so that the state there becomes known.
+    """
+
+    now: int | None = None
+    next: int | None = None
+    before: tuple[int, int] | None = None
+    marks: set[int] = field(default_factory=set)
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
 class TokenSequence:
     """ids: prompt and answer so far.  Only the scheduler changes the fields below draft.
 
@@ -28,6 +43,7 @@ class TokenSequence:
     num_reused: int | None = None
     slot: int | None = None
     pages: list[int] = field(default_factory=list)
+    held: HeldStates = field(default_factory=HeldStates)
 
     @property
     def num_pending(self) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from runtime.devices.binding import Batch, Limits
 from runtime.sequence import TokenSequence
+from runtime.states import StateKeeper, empty_pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +45,9 @@ class StepBuilder:
         self._slots = np.zeros(limits.max_batch_tokens, dtype=np.int32)
         self._is_prompt = np.zeros(limits.max_batch_tokens, dtype=np.bool_)
         self._outputs = np.zeros(limits.max_outputs, dtype=np.int32)
+        self._states = empty_pairs(limits.max_sequences)
 
-    def build(self, works: Sequence[Work], page_tables: NDArray[np.int32]) -> Step:
+    def build(self, works: Sequence[Work], page_tables: NDArray[np.int32], states: StateKeeper | None) -> Step:
         """The step of these works, in their order."""
         begin = 0
         num_rows = 0
@@ -56,6 +58,8 @@ class StepBuilder:
             self._token_ids[begin:end] = work.sequence.tokens(start, stop)
             self._positions[begin:end] = self._counting[start:stop]
             self._slots[begin:end] = work.sequence.slot
+            if states is not None:
+                self._states[work.sequence.slot] = states.pair(work.sequence)
             num_of_prompt = max(0, min(stop, work.sequence.num_prompt) - start)
             self._is_prompt[begin : begin + num_of_prompt] = True
             self._is_prompt[begin + num_of_prompt : end] = False
@@ -69,5 +73,6 @@ class StepBuilder:
             is_prompt=self._is_prompt[:begin],
             page_tables=page_tables,
             outputs=self._outputs[:num_rows],
+            states=self._states,
         )
         return Step(works=tuple(works), batch=batch)

@@ -24,6 +24,9 @@ from runtime.planner import Price, Setting, Wish
 CARD_OWN_BYTES = 384 * 2**20
 """About what CUDA keeps on a card for a program: its context, the loaded kernels, the recorded steps."""
 
+SPARE_STATES = 4
+"""Beside two for each sequence, in models that keep states: texts that can be gone on from."""
+
 DraftPrice = Callable[[DeviceOptions], DeviceMemory]
 
 
@@ -151,6 +154,7 @@ def _limits(context_size: int, options: EngineOptions) -> Limits:
         max_sequences=options.max_sequences,
         context_size=context_size,
         num_pages=options.max_sequences * pages_for(context_size),
+        num_states=2 * options.max_sequences + SPARE_STATES,
     )
 
 

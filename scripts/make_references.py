@@ -3,8 +3,9 @@
     python -m venv /tmp/references && /tmp/references/bin/pip install torch transformers gguf
     /tmp/references/bin/python scripts/make_references.py [NAME ...]
 
-Owns the configurations and the way from a checkpoint's names to a GGUF file's.  It is the independent side of the
-comparison: it imports nothing of Tandem.  Weights are rounded to the file's block format before either side sees them.
+Owns the way from a checkpoint to a GGUF file (reference_families.py has the configurations and names).  It is the
+independent side of the comparison: it imports nothing of Tandem.  Weights are rounded to the file's block format before
+either side sees them.
 
 NAME.npz: `ids` [T], `logits` float32 [T, vocabulary], `source`, what computed them; where a model has one table for
 short contexts and one for long, `short_logits` of the first `short_length` positions too.
@@ -15,193 +16,23 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import transformers
+import torch  # pyright: ignore[reportMissingImports]
+import transformers  # pyright: ignore[reportMissingImports]
 from gguf import GGMLQuantizationType, GGUFWriter, quants
+from reference_families import FAMILIES, LONG, NAMES, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "architectures"
-VOCAB_SIZE, NUM_TOKENS = 96, 48
-SHAPE: Mapping[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": False,
-    "attn_implementation": "eager",
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-NAMES: Mapping[str, str] = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "self_attn.sinks": "attn_sinks",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.router": "ffn_gate_inp",
-}
-FOUR_NORMS: Mapping[str, str] = {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """A tiny model.  config: what differs from SHAPE.  keys: metadata beside the usual.  names: differences from NAMES.
-
-    permutes: the converter reorders rows of Q and K so that neighbours turn together.  adds_one: norms hold weight - 1.
-    interleaves: rows of gate and up alternate in the checkpoint, and matrices of experts stand on their side.
-    """
-
-    architecture: str
-    model: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    keys: Mapping[str, Any] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-    format: str = "Q8_0"
-    expert_format: str | None = None
-    permutes: bool = False
-    adds_one: bool = False
-    interleaves: bool = False
-    short_length: int = 0
-
-
-def rope(kind: str = "default", **values: Any) -> dict[str, Any]:
-    """A checkpoint's rope_parameters."""
-    return {"rope_type": kind, "rope_theta": 10000.0, **values}
-
-
-YARN = {"factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0}
-YARN_KEYS = {
-    "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 16,
-    "rope.scaling.yarn_beta_fast": 4.0, "rope.scaling.yarn_beta_slow": 1.0,
-}  # fmt: skip
-LONG = {
-    "original_max_position_embeddings": 32,
-    "short_factor": [1.0 + 0.01 * i for i in range(8)],
-    "long_factor": [1.0 + 0.5 * i for i in range(8)],
-}
-
-FAMILIES: Mapping[str, Family] = {
-    "llama": Family(architecture="llama", model="Llama", permutes=True, format="Q4_0"),
-    "llama-long": Family(
-        architecture="llama", model="Llama", permutes=True,
-        config={
-            "rope_parameters": rope(
-                "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
-            )
-        },
-    ),
-    "mistral": Family(
-        architecture="llama", model="Mistral", permutes=True, config={"head_dim": 32, "sliding_window": None},
-    ),
-    "qwen2": Family(architecture="qwen2", model="Qwen2", format="F16"),
-    "mistral3": Family(
-        architecture="mistral3", model="Ministral3", permutes=True, keys={
-            **YARN_KEYS, "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1,
-        },
-        config={
-            "head_dim": 32,
-            "rope_parameters": rope("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1),
-        },
-    ),
-    "qwen3": Family(architecture="qwen3", model="Qwen3", config={"head_dim": 32}, format="Q5_1"),
-    "phi3": Family(
-        architecture="phi3", model="Phi3", short_length=32, config={
-            "rope_parameters": rope("longrope", **LONG, partial_rotary_factor=1.0),
-            "original_max_position_embeddings": 32, "sliding_window": 24,
-        },
-        keys={
-            "rope.scaling.attn_factor": math.sqrt(1 + math.log(128 / 32) / math.log(32)),
-            "rope.scaling.original_context_length": 32, "attention.sliding_window": 24,
-        },
-    ),
-    "qwen3moe": Family(
-        architecture="qwen3moe", model="Qwen3Moe", expert_format="Q4_0",
-        config={
-            "head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-            "norm_topk_prob": True, "decoder_sparse_step": 1,
-        },
-        keys={"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32},
-    ),
-    "gpt-oss": Family(
-        architecture="gpt-oss", model="GptOss", format="F16", expert_format="MXFP4", interleaves=True,
-        names={"post_attention_layernorm": "post_attention_norm"},
-        config={
-            "head_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 3, "intermediate_size": 64,
-            "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": rope("yarn", **YARN, truncate=False),
-        },
-        keys={
-            **YARN_KEYS, "expert_count": 5, "expert_used_count": 3, "expert_feed_forward_length": 64,
-            "attention.sliding_window": 20,
-        },
-    ),
-    "smollm3": Family(
-        architecture="smollm3", model="SmolLM3", permutes=True,
-        config={"num_hidden_layers": 4, "tie_word_embeddings": True},
-    ),
-    "granite": Family(
-        architecture="granite", model="Granite", permutes=True,
-        config={
-            "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
-            "attention_multiplier": 0.0625,
-        },
-        keys={"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0, "attention.scale": 0.0625},
-    ),
-    "olmo2": Family(architecture="olmo2", model="Olmo2", names=FOUR_NORMS),
-    "gemma2": Family(
-        architecture="gemma2", model="Gemma2", names=FOUR_NORMS, adds_one=True,
-        config={
-            "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 20, "attn_logit_softcapping": 5.0,
-            "final_logit_softcapping": 3.0, "tie_word_embeddings": True,
-        },
-        keys={
-            "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 20,
-        },
-    ),
-    "gemma3": Family(
-        architecture="gemma3", model="Gemma3", names=FOUR_NORMS, adds_one=True,
-        config={
-            "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 20, "num_hidden_layers": 6,
-            "layer_types": ["sliding_attention"] * 5 + ["full_attention"], "tie_word_embeddings": True,
-            "rope_parameters": {
-                "sliding_attention": rope(), "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
-            },
-        },
-        keys={"attention.sliding_window": 20, "rope.freq_base": 1000000.0},
-    ),
-}  # fmt: skip
 
 
 def make_model(family: Family) -> torch.nn.Module:
     """The model with weights as a trained one's might be, rounded to the block format."""
-    config = getattr(transformers, f"{family.model.replace('Gemma3', 'Gemma3Text')}Config")(
+    is_text = family.model in ("Gemma3", "Qwen3_5")
+    config = getattr(transformers, f"{family.model}{'Text' if is_text else ''}Config")(
         **{**SHAPE, "rope_parameters": rope(), **family.config}
     )
     torch.manual_seed(1)
@@ -212,20 +43,27 @@ def make_model(family: Family) -> torch.nn.Module:
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name and name.endswith("weight"):
-                parameter.copy_((0.0 if family.adds_one else 1.0) + 0.2 * noise)
+                parameter.copy_((0.0 if adds_one(family, name) else 1.0) + 0.2 * noise)
             elif is_matrix(name, parameter):
                 spread = 3.0 if "q_proj" in name or "router" in name or name.endswith("mlp.gate.weight") else 1.0
                 columns = parameter.shape[-2] if parameter.ndim == 3 and family.interleaves else parameter.shape[-1]
                 parameter.copy_(noise * (spread / math.sqrt(columns)))
                 parameter.copy_(torch.from_numpy(rounded(family, name, parameter.numpy())))
+            elif name.endswith("A_log"):
+                parameter.copy_(0.5 * noise - 2.0)  # it forgets slowly
             else:
                 parameter.copy_(0.5 * noise)
     return model
 
 
+def adds_one(family: Family, name: str) -> bool:
+    """Whether a norm's weights are kept less one."""
+    return family.adds_one and "linear_attn." not in name
+
+
 def is_matrix(name: str, values: Any) -> bool:
     """A weight that the file holds in blocks."""
-    return values.ndim >= 2 and not name.endswith("_bias")
+    return values.ndim >= 2 and not name.endswith(("_bias", "conv.conv.weight", "conv1d.weight"))
 
 
 def format_of(family: Family, name: str) -> GGMLQuantizationType:
@@ -263,20 +101,41 @@ def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GG
         if ".experts." in f".{place}.":
             yield from expert_tensors(family, block, name, values)
             continue
-        if "norm" in name and family.adds_one:
+        if "norm" in name and adds_one(family, name):
             values = values + 1.0
+        if place.startswith("linear_attn."):
+            values = tiled(model.config, place, -np.exp(values) if place.endswith("A_log") else values)
+        if "conv" in place and values.ndim == 3 and values.shape[1] == 1:
+            values = values[:, 0]
         raw_kind = format_of(family, name) if is_matrix(name, values) else GGMLQuantizationType.F32
         raw = quants.quantize(np.ascontiguousarray(values), raw_kind)
         if family.permutes and place in ("self_attn.q_proj", "self_attn.k_proj"):
             heads = model.config.num_attention_heads if "q_proj" in place else model.config.num_key_value_heads
             raw = permuted(raw, heads)
-        yield f"{block}{names[place]}.{kind or 'weight'}", raw, raw_kind
+        suffix = "" if place in ("linear_attn.A_log", "linear_attn.dt_bias") else f".{kind or 'weight'}"
+        yield f"{block}{names[place]}{suffix}", raw, raw_kind
     if (factors := frequency_factors(family, model)) is not None:
         yield "rope_freqs.weight", factors, GGMLQuantizationType.F32
     if family.short_length:
         for length in ("short", "long"):
             factors = np.asarray(LONG[f"{length}_factor"], np.float32)
             yield f"rope_factors_{length}.weight", factors, GGMLQuantizationType.F32
+
+
+def tiled(config: Any, place: str, values: np.ndarray) -> np.ndarray:
+    """Heads of values, which stand by the key heads that they share, dealt out to the key heads in turn."""
+    groups, heads, size = config.linear_num_key_heads, config.linear_num_value_heads, config.linear_value_head_dim
+
+    def dealt(rows: np.ndarray) -> np.ndarray:
+        shape = (groups, heads // groups, len(rows) // heads, *rows.shape[1:])
+        return rows.reshape(shape).swapaxes(0, 1).reshape(rows.shape)
+
+    if place.endswith(("in_proj_qkv", "conv1d")):
+        keys = len(values) - heads * size
+        return np.concatenate([values[:keys], dealt(values[keys:])])
+    if place.endswith("out_proj"):
+        return np.ascontiguousarray(dealt(values.T).T)
+    return values if place.endswith(".norm") else dealt(values)
 
 
 def expert_tensors(
@@ -325,13 +184,13 @@ def write_file(path: Path, family: Family, model: Any) -> None:
         "attention.head_count_kv": config.num_key_value_heads,
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None) or config.norm_eps,
         "rope.freq_base": 10000.0,
         "rope.dimension_count": head_dim,
     } | dict(family.keys)
     for key, value in keys.items():
-        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)]
-        add(f"{family.architecture}.{key}", value)
+        adders = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
+        adders[type(value)](f"{family.architecture}.{key}", value)
     for name, raw, kind in tensors_of(family, model):
         writer.add_tensor(name, raw, raw_dtype=kind)
     writer.write_header_to_file()

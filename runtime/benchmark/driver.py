@@ -28,6 +28,8 @@ class DeviceDriver:
         random = np.random.default_rng(_SEED)
         self._ids = random.integers(0, binding.vocab_size, limits.context_size, dtype=np.int32)
         self._filled = [0] * limits.max_sequences
+        # Two states a sequence by turns: what they hold doesn't matter to the time.
+        self._states = 2 * np.arange(limits.max_sequences, dtype=np.int32)[:, None] + np.arange(2, dtype=np.int32)
 
     @property
     def max_batch_tokens(self) -> int:
@@ -88,6 +90,7 @@ class DeviceDriver:
 
     def _batch(self, positions: range, num_sequences: int, outputs: Sequence[int], *, is_prompt: bool) -> Batch:
         """The same positions in each of the first sequences."""
+        self._states = self._states[:, ::-1]
         return Batch(
             token_ids=np.tile(self._ids[positions.start : positions.stop], num_sequences),
             positions=np.tile(np.arange(positions.start, positions.stop, dtype=np.int32), num_sequences),
@@ -95,4 +98,5 @@ class DeviceDriver:
             is_prompt=np.full(len(positions) * num_sequences, is_prompt),
             page_tables=self._tables,
             outputs=np.array(outputs, dtype=np.int32),
+            states=self._states,
         )

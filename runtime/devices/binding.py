@@ -28,6 +28,7 @@ class Limits:
 
     max_batch_tokens: tokens a run; max_outputs: rows of logits a run; max_sequences: sequences (slots) a run;
     context_size: positions a sequence; num_pages: pages of PAGE_SIZE positions, for all sequences together.
+    num_states: of models that keep some, for all sequences together; 0 where the model keeps none.
     """
 
     max_batch_tokens: int
@@ -35,6 +36,7 @@ class Limits:
     max_sequences: int
     context_size: int
     num_pages: int
+    num_states: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """Bytes that a binding reserves: nothing is allocated after it was made."""
+    """Bytes that a binding reserves: nothing is allocated after it was made.  States are part of kv_bytes."""
 
     weights_bytes: int
     kv_bytes: int
@@ -109,6 +111,8 @@ class Batch:
     follows it: by this alone, never by the number of tokens, so that the result doesn't depend on the batch.
     page_tables: int32 [max_sequences, ceil(context_size / PAGE_SIZE)], -1 where there is no page.
     outputs: int32 [n], ascending indexes of the tokens whose logits are wanted.
+    states: int32 [max_sequences, 2], where the model keeps states: for each slot in the batch the one to go on from (-1
+    at position 0) and the one to leave.
     The arrays belong to the engine and hold only until the run returns.
     """
 
@@ -118,6 +122,7 @@ class Batch:
     is_prompt: np.ndarray
     page_tables: np.ndarray
     outputs: np.ndarray
+    states: np.ndarray
 
 
 class Binding(Protocol):
@@ -146,6 +151,7 @@ class Binding(Protocol):
     def run(self, batch: Batch) -> np.ndarray:
         """float32 [n, vocab_size], valid until the next run; the caller may write into it.
 
+        A state that the batch names to go on from is left as it is, unless it is named to be left as well.
         K and V of token t are written to page_tables[slots[t]][positions[t] // PAGE_SIZE] before attention reads them.
         Raises Cancelled when cancel() was called during the run; pages named by the batch then hold anything at its
         positions, and what they held at earlier positions.

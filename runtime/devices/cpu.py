@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,8 @@ from kernels_cpu.binding import bind as bind_cpu
 from kernels_cpu.isa import IsaError
 from kernels_cpu.kernel_cache import KernelError
 from kernels_cpu.kv_layout import CacheTypes
-from kernels_cpu.plan import CpuLimits, UnsupportedError
+from kernels_cpu.plan import CpuLimits
+from kernels_cpu.shape_checks import UnsupportedError
 from runtime.devices.binding import Batch, DeviceMemory, DeviceOptions, Limits
 from runtime.errors import Cancelled, DeviceError
 
@@ -41,14 +42,16 @@ class CpuBinding:
 
     def __init__(self, model: CpuModel, limits: Limits) -> None:
         self._model = model
-        self.limits = limits
+        self.limits = limits if model.program.state_layers else replace(limits, num_states=0)
         self.vocab_size = model.program.vocab_size
         self.memory = _memory(model.bill)
         self.notes = tuple(map(_sentence, model.warnings))
 
     def run(self, batch: Batch) -> np.ndarray:
         with _CORES:
-            rows = self._model.run(batch.token_ids, batch.positions, batch.slots, batch.page_tables, batch.outputs)
+            rows = self._model.run(
+                batch.token_ids, batch.positions, batch.slots, batch.page_tables, batch.outputs, batch.states
+            )
         if rows is None:
             raise Cancelled("The run was stopped.")
         return rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ class GpuBinding:
 
     def __init__(self, model: GpuModel, limits: Limits) -> None:
         self._model = model
-        self.limits = limits
+        self.limits = replace(limits, num_states=0)
         self.vocab_size = model.segment.program.vocab_size
         self.memory = _memory(model.bill)
         self.notes: tuple[str, ...] = ()

@@ -78,6 +78,7 @@ class HybridBinding:
                 is_prompt=batch.is_prompt[tokens],
                 page_tables=batch.page_tables,
                 outputs=np.arange(len(tokens), dtype=np.int32),
+                states=batch.states,
             )
         )
         self._cpu_ms += (time.perf_counter() - started_s) * 1e3

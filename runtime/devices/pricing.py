@@ -50,7 +50,7 @@ def cpu_program(segment: Segment) -> Program:
     program = segment.program
     if segment.gives_logits:
         return program
-    layers = program.layers[: len(segment.layers)]
+    layers = program.layers[: len({operation.layer_idx for operation in segment.operations} - {None})]
     hidden = program.hidden
     return replace(program, operations=segment.operations, layers=layers, logits=hidden, vocab_size=hidden.width)
 

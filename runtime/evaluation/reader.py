@@ -13,6 +13,7 @@ import numpy as np
 
 from runtime.devices.binding import Batch, Binding, pages_for
 from runtime.evaluation.windows import Window
+from runtime.states import NONE, empty_pairs
 
 
 class WindowReader:
@@ -24,11 +25,14 @@ class WindowReader:
         pages_each = pages_for(self.limits.context_size)
         self._table = np.full((self.limits.max_sequences, pages_each), -1, np.int32)
         self._table[0] = np.arange(pages_each, dtype=np.int32)
+        self._states = empty_pairs(self.limits.max_sequences)
         self.num_tokens = 0
         self.elapsed_s = 0.0
 
     def run(self, ids: Sequence[int], start: int, num_rows: int) -> np.ndarray:
         """The logits of the last num_rows of these tokens, which stand from position `start` on."""
+        before = int(self._states[0, 1]) if start else NONE
+        self._states[0] = before, 1 - max(before, 0)  # two states by turns
         batch = Batch(
             token_ids=np.asarray(ids, np.int32),
             positions=np.arange(start, start + len(ids), dtype=np.int32),
@@ -36,6 +40,7 @@ class WindowReader:
             is_prompt=np.ones(len(ids), np.bool_),
             page_tables=self._table,
             outputs=np.arange(len(ids) - num_rows, len(ids), dtype=np.int32),
+            states=self._states,
         )
         start_s = time.perf_counter()
         rows = self._binding.run(batch)

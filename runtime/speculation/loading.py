@@ -53,6 +53,11 @@ class DraftFile:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
+    @property
+    def keeps_states(self) -> bool:
+        """Whether what it computed can't be cut anywhere."""
+        return bool(self._model.program.state_layers)
+
     def load_vocabulary(self) -> Vocabulary:
         """The draft model's tokens."""
         return load_vocabulary(self._file.metadata)
@@ -71,6 +76,11 @@ class DraftFile:
 
 def refusal(draft: DraftFile, target: Vocabulary, words: Vocabulary) -> str | None:
     """Why a draft model can't be used for a model with this vocabulary; None when it can."""
+    if draft.keeps_states:
+        return (
+            f"The draft model {draft.name} can't guess for this model, which goes on without it: it keeps a state, from"
+            " which guesses that were wrong can't be taken back."
+        )
     reason = difference(target, words)
     if reason is None:
         return None

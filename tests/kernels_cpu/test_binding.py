@@ -16,7 +16,8 @@ from tiny_models import SMALL_BLOCKS, TinyShape, write_tiny_model
 from kernels_cpu import weights
 from kernels_cpu.activations import PRECISIONS, Precision
 from kernels_cpu.binding import CpuOptions, bill, bind
-from kernels_cpu.plan import CpuLimits, UnsupportedError
+from kernels_cpu.plan import CpuLimits
+from kernels_cpu.shape_checks import UnsupportedError
 from models.description import load_description
 from models.errors import FileError
 from models.gguf_file import ModelFile, open_model_file

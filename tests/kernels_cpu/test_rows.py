@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernels import LEVELS, Guarded, call, floats, same_bits
 from oracle import gate_and_up, normalize, soft_cap
-from products import ACTIVATIONS, GELU, SILU, SWIGLU, prompt
+from products import ACTIVATIONS, GELU, SIGMOID, SILU, SWIGLU, prompt
 from records import make_records, padded_tokens, tree
 
 from kernels_cpu.activations import PRECISIONS, RECORDS, terms_for
@@ -47,6 +47,7 @@ def normalized(
         level, "row-normalize", range(count) if order is None else order, x=wide, x_stride=wide.strides[0],
         weight=padded_weight, width=width, epsilon=EPSILON, out=out, out_stride=out.strides[0],
         add=int(start is not None), single=single, double=double, num_blocks=num_blocks, count=np.array([count]),
+        heads=1,
     )  # fmt: skip
     for part in (memory, singles, doubles):
         part.check()
@@ -208,7 +209,7 @@ def test_select(level: str, width: int) -> None:
     assert same_bits(out[:, :width], x[wanted, :width])
 
 
-@pytest.mark.parametrize("mode", [SILU, GELU, SWIGLU])
+@pytest.mark.parametrize("mode", [SILU, GELU, SWIGLU, SIGMOID])
 @pytest.mark.parametrize("level", LEVELS)
 def test_gate(level: str, mode: int) -> None:
     """Over the range where the activations bend, and at values whose cubes and exponentials overflow."""
@@ -223,6 +224,21 @@ def test_gate(level: str, mode: int) -> None:
     )  # fmt: skip
     memory.check()
     np.testing.assert_allclose(gate, expected, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_heads_of_a_row_are_normalised_by_themselves(level: str) -> None:
+    memory, out = floats((3, 4 * 32))
+    x = np.random.default_rng(6).standard_normal(out.shape).astype(np.float32)
+    weight = np.linspace(0.5, 1.5, 32, dtype=np.float32)
+    call(
+        level, "row-normalize", 3 * 4, x=x, x_stride=x.strides[0], weight=weight, width=32, epsilon=EPSILON, out=out,
+        out_stride=out.strides[0], add=0, single=0, double=0, num_blocks=0, count=np.array([3]), heads=4,
+    )  # fmt: skip
+    memory.check()
+    heads = x.reshape(3, 4, 32).astype(np.float64)
+    expected = heads / np.sqrt((heads**2).mean(axis=-1, keepdims=True) + EPSILON) * weight
+    np.testing.assert_allclose(out, expected.reshape(3, -1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -70,7 +70,7 @@ def test_smollm2(model_path: Callable[[str], Path]) -> None:
 def test_gemma3_is_a_base_model(model_path: Callable[[str], Path]) -> None:
     with open_model_file(model_path("gemma3-270m")) as file:
         description = load_description(file)
-    windows = [layer.window for layer in description.program.layers]
+    windows = [layer.window for layer in description.program.kv_layers.values()]
     assert windows == ([512] * 5 + [None]) * 3
     assert description.program.weights()[-1] == "output_norm.weight"
     assert any("base model without a chat template" in note for note in description.notes)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from model_shapes import VOCAB_SIZE, small_metadata, small_shapes
 
 from models.architectures import ARCHITECTURES, find_architecture
+from models.buffers import Buffer
 from models.errors import ArchitectureError, ModelError, TensorError
 from models.hyperparameters import architecture_name, read_hyperparameters
 from models.lowering import lower
@@ -28,6 +29,7 @@ from models.program import (
     SelectOutputs,
     SoftCap,
 )
+from models.recurrence import Convolve, DeltaRule, Separate, StateLayer
 from models.rope import RopeFactors
 
 SNAPSHOTS = Path(__file__).resolve().parents[1] / "data" / "programs"
@@ -69,9 +71,11 @@ def test_every_tensor_is_used_and_every_buffer_is_written_before_it_is_read(fami
     assert len(program.layers) == 7
     written: set[str] = set()
     for operation in program.operations:
-        read = {value.name for key in ("x", "q", "k", "v") if (value := getattr(operation, key, None)) is not None}
+        keys = ("x", "q", "k", "v", "before", "after", "decay", "learn", "up")
+        read = {value.name for key in keys if isinstance(value := getattr(operation, key, None), Buffer)}
         out = getattr(operation, "out", None)
         outs = [part.out for part in operation.parts] if isinstance(operation, Project) else [out] if out else []
+        outs = [operation.first, operation.second] if isinstance(operation, Separate) else outs
         if getattr(operation, "add", False) or isinstance(operation, MixExperts):
             read |= {out.name for out in outs}
         assert read <= written, operation
@@ -117,7 +121,7 @@ def test_biases_are_used_where_a_file_has_them() -> None:
 
 def test_five_of_six_gemma_layers_have_a_window_and_the_local_base() -> None:
     program = lowered(small_metadata("gemma3"))
-    assert [layer.window for layer in program.layers] == [512, 512, 512, 512, 512, None, 512]
+    assert [layer.window for layer in program.kv_layers.values()] == [512, 512, 512, 512, 512, None, 512]
     assert rope_of(program, 0).frequencies[1] == pytest.approx(10_000.0 ** (-2 / 16))
     assert rope_of(program, 5).frequencies[1] == pytest.approx(1_000_000.0 ** (-2 / 16))
     assert rope_of(program, 0) is rope_of(program, 6)
@@ -131,16 +135,24 @@ def test_rope_scaling_leaves_local_layers_alone() -> None:
 
 def test_a_file_may_bring_its_own_window_pattern_and_local_base() -> None:
     period = lowered(small_metadata("gemma3", attention__sliding_window_pattern=2, rope__freq_base_swa=500.0))
-    assert [layer.window is None for layer in period.layers] == [False, True, False, True, False, True, False]
+    assert [layer.window is None for layer in period.kv_layers.values()] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert rope_of(period, 0).frequencies[1] == pytest.approx(500.0 ** (-2 / 16))
     flags = [True, True, False, False, False, False, True]
     listed = lowered(small_metadata("gemma3", attention__sliding_window_pattern=flags))
-    assert [layer.window is not None for layer in listed.layers] == flags
+    assert [layer.window is not None for layer in listed.kv_layers.values()] == flags
 
 
 def test_without_a_window_all_layers_are_global() -> None:
     program = lowered(small_metadata("gemma3", attention__sliding_window=0))
-    assert all(layer.window is None for layer in program.layers)
+    assert all(layer.window is None for layer in program.kv_layers.values())
     assert rope_of(program, 0).frequencies[1] == pytest.approx(1_000_000.0 ** (-2 / 16))
 
 
@@ -329,3 +341,47 @@ def test_damaged_metadata_give_a_program_or_a_clear_error(family: str, damage: d
     ropes = [operation.rope for operation in program.operations if isinstance(operation, RotateAndStore)]
     assert all(math.isfinite(frequency) for rope in ropes if rope is not None for frequency in rope.frequencies)
     assert all(math.isfinite(rope.magnitude) for rope in ropes if rope is not None)
+
+
+def test_layers_without_kv_heads_or_between_those_with_attention_are_recurrent() -> None:
+    lfm, qwen = lowered(small_metadata("lfm2")), lowered(small_metadata("qwen35"))
+    assert list(lfm.kv_layers) == [2, 5] and set(lfm.state_layers) == {0, 1, 3, 4, 6}
+    assert list(qwen.kv_layers) == [2, 5]
+    assert set(lfm.state_layers.values()) == {StateLayer(num_inputs=2, channels=48)}
+    assert set(qwen.state_layers.values()) == {
+        StateLayer(num_inputs=3, channels=192, num_heads=4, key_dim=16, value_dim=32)
+    }
+    convolved = [operation.layer_idx for operation in lfm.operations if isinstance(operation, Convolve)]
+    learnt = [operation.layer_idx for operation in qwen.operations if isinstance(operation, DeltaRule)]
+    assert convolved == list(lfm.state_layers) and learnt == list(qwen.state_layers)
+
+
+def test_a_list_of_recurrent_layers_wins_over_the_period() -> None:
+    flags = [True, False, True, True, False, False, True]
+    metadata = small_metadata("qwen35", attention__recurrent_layers=flags)
+    numbers = read_hyperparameters(metadata)
+    assert numbers.recurrent_layers == tuple(flags)
+
+
+def test_layers_that_guess_further_tokens_are_left_out() -> None:
+    metadata = small_metadata("qwen35", block_count=8, nextn_predict_layers=1)
+    shapes = small_shapes(small_metadata("qwen35")) | {"blk.7.nextn.eh_proj.weight": (48, 96)}
+    assert len(lowered(metadata, shapes).layers) == 7
+    with pytest.raises(ArchitectureError, match="blk.8.nextn"):
+        lowered(metadata, shapes | {"blk.8.nextn.eh_proj.weight": (48, 96)})
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "words"),
+    [
+        ("lfm2", {"shortconv__l_cache": None}, "lacks lfm2.shortconv.l_cache"),
+        ("qwen35", {"ssm__inner_size": None}, "lacks qwen35.ssm.inner_size"),
+        ("qwen35", {"ssm__time_step_rank": 3}, "ssm.time_step_rank is 3"),
+        ("llama", {"attention__head_count_kv": [0, 2, 2, 2, 2, 2, 2]}, "layers without attention"),
+        ("lfm2", {"attention__head_count_kv": [0, 2, 0]}, "has 3 items"),
+    ],
+)
+def test_what_recurrent_layers_need_is_asked_for(family: str, overrides: dict[str, Any], words: str) -> None:
+    shapes = small_shapes(small_metadata(family))
+    with pytest.raises(ArchitectureError, match=words):
+        lowered(small_metadata(family, **overrides), shapes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,10 +69,14 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class BoundModel:
-    """A bound model with page tables int32 [sequences, pages of a context]; one page is left over."""
+    """A bound model with page tables int32 [sequences, pages of a context]; one page is left over.
+
+    states: by slot, the state that its sequence left last.
+    """
 
     model: CpuModel
     tables: Array
+    states: dict[int, int] = field(default_factory=dict)
 
     def run(self, *pieces: Piece, outputs: Sequence[int] | None = None) -> Array | None:
         """A copy of the logits of one batch at `outputs`, all tokens unless given; None when it was cancelled."""
@@ -80,8 +84,21 @@ class BoundModel:
         positions = np.concatenate([np.arange(p.start, p.start + len(p.ids), dtype=np.int32) for p in pieces])
         slots = np.repeat(np.array([p.slot for p in pieces], np.int32), [len(p.ids) for p in pieces])
         wanted = np.asarray(range(len(ids)) if outputs is None else outputs, np.int32)
-        rows = self.model.run(ids, positions, slots, self.tables, wanted)
-        return None if rows is None else rows.copy()
+        pairs = self._pairs(pieces)
+        rows = self.model.run(ids, positions, slots, self.tables, wanted, pairs)
+        if rows is None:
+            return None
+        for piece in pieces:
+            self.states[piece.slot] = pairs[piece.slot, 1]
+        return rows.copy()
+
+    def _pairs(self, pieces: Sequence[Piece]) -> Array:
+        """The state that each slot goes on from, and the other one of its two, which it leaves."""
+        pairs = np.full((len(self.tables), 2), -1, np.int32)
+        for piece in pieces:
+            now = -1 if piece.start == 0 else self.states.get(piece.slot, -1)
+            pairs[piece.slot] = now, 2 * piece.slot + (now == 2 * piece.slot)
+        return pairs
 
     def logits(self, ids: Sequence[int], *, size: int = 64, start: int = 0, slot: int = 0) -> Array:
         """Logits at every position of a sequence from `start` on, fed `size` tokens at a time."""
@@ -174,5 +191,6 @@ def limits_of(
         max_sequences=sequences,
         context_size=context,
         num_pages=sequences * -(-context // PAGE_SIZE) + 1,
+        num_states=2 * sequences,
         cache_types=CacheTypes.named(*cache_types),
     )

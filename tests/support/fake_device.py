@@ -41,6 +41,7 @@ def make_limits(
     max_batch_tokens: int = 32,
     max_outputs: int = 8,
     num_pages: int | None = None,
+    num_states: int = 0,
 ) -> Limits:
     """Limits for a small device; as many pages as all sequences need, unless said otherwise."""
     return Limits(
@@ -49,6 +50,7 @@ def make_limits(
         max_batch_tokens=max_batch_tokens,
         max_outputs=max_outputs,
         num_pages=num_pages if num_pages is not None else max_sequences * pages_for(context_size),
+        num_states=num_states,
     )
 
 
@@ -67,7 +69,7 @@ def plain_ids(prompt: Sequence[int], count: int, *, num_tokens: int = VOCAB_SIZE
 
 
 class FakeBinding:
-    """Satisfies runtime.devices.binding.Binding.
+    """Satisfies runtime.devices.binding.Binding.  Where its limits say so it keeps states: the tokens so far.
 
     hold() makes runs wait until release() or cancel(), hold_at_run(n) those after the first n; `entered` is set when a
     run begins to wait.
@@ -91,6 +93,7 @@ class FakeBinding:
         self.is_closed = False
         self.threads: set[int] = set()
         self._pages = np.full((self.limits.num_pages, PAGE_SIZE), -1, dtype=np.int32)
+        self._states: dict[int, tuple[int, ...]] = {}
         self._logits = np.zeros((self.limits.max_outputs, VOCAB_SIZE), dtype=np.float32)
         self._held_from = 0
         self._open = threading.Event()
@@ -127,6 +130,7 @@ class FakeBinding:
         num_outputs = len(batch.outputs)
         for token_id, position, slot in zip(batch.token_ids, batch.positions, batch.slots, strict=True):
             self._pages[batch.page_tables[slot, position // PAGE_SIZE], position % PAGE_SIZE] = token_id
+        self._advance_states(batch)
         for row, index in enumerate(batch.outputs):
             self._logits[row] = row_after(self._history(batch, int(index)))
         self.num_runs += 1
@@ -134,6 +138,21 @@ class FakeBinding:
         self.largest_run = max(self.largest_run, len(batch.token_ids))
         self.largest_outputs = max(self.largest_outputs, num_outputs)
         return self._logits[:num_outputs]
+
+    def _advance_states(self, batch: Batch) -> None:
+        """A state holds the tokens that led to it; what a run goes on from must end where the run begins."""
+        if not self.limits.num_states:
+            return
+        slots = dict.fromkeys(batch.slots.tolist())
+        pairs = {slot: batch.states[slot].tolist() for slot in slots}
+        assert len({target for _, target in pairs.values()}) == len(pairs), "two runs leave one state"
+        assert not {source for source, _ in pairs.values()} & {target for _, target in pairs.values()}
+        for slot, (source, target) in pairs.items():
+            places = np.flatnonzero(batch.slots == slot)
+            text = () if source < 0 else self._states[source]
+            assert len(text) == batch.positions[places[0]], "a state of another position"
+            self._states[target] = text + tuple(batch.token_ids[places].tolist())
+            assert self._states[target] == tuple(self._history(batch, int(places[-1])).tolist()), "of another text"
 
     def copy_page(self, source: int, target: int) -> None:
         assert source != target

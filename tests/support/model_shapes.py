@@ -29,6 +29,11 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         numbers["attention.sliding_window"] = 512
     if architecture in ("qwen3moe", "gpt-oss"):
         numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
+    if architecture == "lfm2":
+        numbers |= {"attention.head_count_kv": [0, 0, 2, 0, 0, 2, 0], "shortconv.l_cache": 3}
+    if architecture == "qwen35":
+        numbers |= {"full_attention_interval": 3, "rope.dimension_count": 8, "ssm.conv_kernel": 4}
+        numbers |= {"ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 128}
     metadata: dict[str, Any] = {"general.architecture": architecture, "general.type": "model"}
     metadata |= {f"{architecture}.{key}": value for key, value in numbers.items()}
     for name, value in overrides.items():
@@ -49,8 +54,9 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     width, feed_forward = number("embedding_length"), number("feed_forward_length")
     head_dim = number("attention.key_length")
     q_width = number("attention.head_count") * head_dim
-    kv_width = number("attention.head_count_kv") * head_dim
-    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB_SIZE, width), "output_norm.weight": (width,)}
+    kv_width = 2 * head_dim if architecture == "lfm2" else number("attention.head_count_kv") * head_dim
+    output_norm = "token_embd_norm.weight" if architecture == "lfm2" else "output_norm.weight"
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB_SIZE, width), output_norm: (width,)}
     if architecture == "qwen2":
         shapes["output.weight"] = (VOCAB_SIZE, width)
     for layer_idx in range(number("block_count")):
@@ -70,10 +76,16 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= {"attn_sinks.weight": (number("attention.head_count"),)}
         if architecture in ("qwen2", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture in ("gemma3", "qwen3", "qwen3moe"):
+        if architecture in ("gemma3", "qwen3", "qwen3moe", "lfm2", "qwen35"):
             block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
         if architecture in ("gemma2", "gemma3", "olmo2"):
             block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
+        if architecture == "qwen35":
+            block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
+            block["attn_q.weight"] = (2 * q_width, width)
+        if is_recurrent(metadata, layer_idx):
+            block = {name: shape for name, shape in block.items() if name not in _ATTENTION}
+            block |= _short_convolution(width) if architecture == "lfm2" else _delta_net(width)
         if architecture == "olmo2":
             block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
             del block["attn_norm.weight"], block["ffn_norm.weight"]
@@ -85,3 +97,35 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= {f"ffn_{name}_exps.weight": (experts, each, width) for name in ("gate", "up")}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes
+
+
+_ATTENTION = {f"attn_{name}.weight" for name in ("q", "k", "v", "output", "q_norm", "k_norm")}
+
+
+def is_recurrent(metadata: Mapping[str, Any], layer_idx: int) -> bool:
+    """Whether a layer of such a model has no attention."""
+    architecture = metadata["general.architecture"]
+    if architecture == "lfm2":
+        return metadata["lfm2.attention.head_count_kv"][layer_idx] == 0
+    return architecture == "qwen35" and (layer_idx + 1) % metadata["qwen35.full_attention_interval"] != 0
+
+
+def _short_convolution(width: int) -> dict[str, tuple[int, ...]]:
+    """in_proj is one tensor in a file; its parts are what is read."""
+    parts: dict[str, tuple[int, ...]] = {f"shortconv.in_{name}.weight": (width, width) for name in "bcx"}
+    return parts | {"shortconv.conv.weight": (width, 3), "shortconv.out_proj.weight": (width, width)}
+
+
+def _delta_net(width: int) -> dict[str, tuple[int, ...]]:
+    """2 heads of keys and 4 of values: of 16 and 32 values."""
+    return {
+        "attn_qkv.weight": (192, width),
+        "attn_gate.weight": (128, width),
+        "ssm_alpha.weight": (4, width),
+        "ssm_beta.weight": (4, width),
+        "ssm_conv1d.weight": (192, 4),
+        "ssm_a": (4,),
+        "ssm_dt.bias": (4,),
+        "ssm_norm.weight": (32,),
+        "ssm_out.weight": (width, 128),
+    }

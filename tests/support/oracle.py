@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from recurrences import convolve, delta_rule, sigmoid
 
 from models.gguf_file import ModelFile
 from models.program import (
@@ -33,6 +34,7 @@ from models.program import (
     SoftCap,
     weights_of,
 )
+from models.recurrence import Convolve, DeltaRule, Recurrence, Separate
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -89,6 +91,8 @@ def normalize(x: Array, weight: Array, epsilon: float) -> Array:
 
 def activate(x: Array, activation: Activation) -> Array:
     """x * sigmoid(x), or the tanh form of the Gaussian error linear unit (Hendrycks and Gimpel 2016)."""
+    if activation == "sigmoid":
+        return sigmoid(x)
     if activation == "silu":
         return x * (0.5 + 0.5 * np.tanh(0.5 * x))
     return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
@@ -200,9 +204,13 @@ class Oracle:
     watch: Callable[[Operation, Mapping[str, Array]], None] | None = None
     _keys: dict[tuple[int, int], Array] = field(default_factory=dict)
     _values: dict[tuple[int, int], Array] = field(default_factory=dict)
+    _inputs: dict[tuple[int, int], Array] = field(default_factory=dict)
+    _states: dict[tuple[int, int], tuple[int, Array]] = field(default_factory=dict)
 
     def reset(self) -> None:
         """Forgets all sequences."""
+        self._inputs.clear()
+        self._states.clear()
         self._keys.clear()
         self._values.clear()
 
@@ -263,7 +271,9 @@ class Oracle:
                 rows = self.weights.rows(operation.weight, tokens.ids).astype(self.dtype)
                 buffers[operation.out.name] = rows * self.dtype(operation.scale)
             case Normalize():
-                result = normalize(buffers[operation.x.name], typed(operation.weight), operation.epsilon)
+                x = buffers[operation.x.name]
+                heads = x.reshape(len(x), operation.heads or 1, -1)
+                result = normalize(heads, typed(operation.weight), operation.epsilon).reshape(x.shape)
                 buffers[operation.out.name] = buffers[operation.out.name] + result if operation.add else result
             case Project():
                 for part in operation.parts:
@@ -288,6 +298,8 @@ class Oracle:
                 self._rotate_and_store(operation, buffers, tokens, typed)
             case Attend():
                 self._attend(operation, buffers, tokens, None if operation.sinks is None else typed(operation.sinks))
+            case Convolve() | DeltaRule() | Separate():
+                self._recur(operation, buffers, tokens, typed)
             case SoftCap():
                 buffers[operation.x.name] = soft_cap(buffers[operation.x.name], operation.cap)
             case SelectOutputs():
@@ -315,6 +327,51 @@ class Oracle:
                 before = kept.get((operation.layer_idx, slot), new[:0])[: tokens.positions[indexes[0]]]
                 assert len(before) == tokens.positions[indexes[0]], "a position was left out"
                 kept[operation.layer_idx, slot] = np.concatenate([before, new])
+
+    def _recur(
+        self, operation: Recurrence, buffers: dict[str, Array], tokens: _Tokens, typed: Callable[[str], Array]
+    ) -> None:
+        match operation:
+            case Convolve():
+                self._convolve(operation, buffers, tokens, typed(operation.weight))
+            case DeltaRule():
+                self._learn(operation, buffers, tokens, typed)
+            case Separate():
+                runs = buffers[operation.x.name].reshape(len(tokens.ids), -1, 2, operation.run)
+                for idx, part in enumerate((operation.first, operation.second)):
+                    buffers[part.name] = runs[:, :, idx].reshape(len(tokens.ids), -1)
+
+    def _convolve(self, operation: Convolve, buffers: dict[str, Array], tokens: _Tokens, weight: Array) -> None:
+        state, x = operation.state, buffers[operation.x.name]
+        inputs = x if operation.before is None else x * buffers[operation.before.name]
+        out = np.empty_like(inputs)
+        for slot, indexes in tokens.sequences():
+            nothing = np.zeros((state.num_inputs, state.channels), self.dtype)
+            before = self._inputs.get((operation.layer_idx, slot), nothing)
+            before = before[: state.num_inputs + tokens.positions[indexes[0]]]  # what was fed again is forgotten
+            rows = np.concatenate([before, inputs[indexes]])
+            self._inputs[operation.layer_idx, slot] = rows
+            result = convolve(rows[len(before) - state.num_inputs :], weight)
+            out[indexes] = activate(result, "silu") if operation.activation == "silu" else result
+        buffers[operation.out.name] = out if operation.after is None else out * buffers[operation.after.name]
+
+    def _learn(
+        self, operation: DeltaRule, buffers: dict[str, Array], tokens: _Tokens, typed: Callable[[str], Array]
+    ) -> None:
+        kept = operation.state
+        decay = buffers[operation.decay.name] + typed(operation.shift)
+        x, learn = buffers[operation.x.name], buffers[operation.learn.name]
+        out = np.empty((len(x), operation.out.width), self.dtype)
+        for slot, indexes in tokens.sequences():
+            key, start = (operation.layer_idx, slot), int(tokens.positions[indexes[0]])
+            if start == 0:
+                self._states[key] = 0, np.zeros((kept.num_heads, kept.key_dim, kept.value_dim), self.dtype)
+            length, state = self._states[key]
+            assert length == start, "a state goes on from its own position alone"
+            self._states[key] = start + len(indexes), state
+            rate = typed(operation.rate)
+            out[indexes] = delta_rule(operation, x[indexes], decay[indexes], learn[indexes], rate, state)
+        buffers[operation.out.name] = out
 
     def _attend(self, operation: Attend, buffers: dict[str, Array], tokens: _Tokens, sinks: Array | None) -> None:
         q = buffers[operation.q.name].reshape(len(tokens.ids), operation.num_heads, operation.cache.head_dim)

@@ -18,8 +18,10 @@ from models.formats import FORMATS
 from models.program import Activation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-STORE, ADD, SILU, GELU, SWIGLU = range(5)
-ACTIVATIONS: dict[int, Activation] = {SILU: "silu", GELU: "gelu_tanh", SWIGLU: "clamped_swiglu"}
+STORE, ADD, SILU, GELU, SWIGLU, SIGMOID = range(6)
+ACTIVATIONS: dict[int, Activation] = {
+    SILU: "silu", GELU: "gelu_tanh", SWIGLU: "clamped_swiglu", SIGMOID: "sigmoid",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

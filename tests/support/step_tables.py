@@ -73,6 +73,7 @@ class Shuffle:
             "double": 0,
             "num_blocks": 0,
             "count": self._count.ctypes.data,
+            "heads": 1,
         }
         layout = operands.NORMALIZE
         yield Step(kernel="row-normalize", layout=layout, values=values, fixed=1, count="num_tokens", per_chunk=1)

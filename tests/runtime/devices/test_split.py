@@ -63,6 +63,7 @@ def batch(*runs: tuple[int, int, int, int], outputs: Sequence[int] = ()) -> Batc
         is_prompt=np.concatenate([np.arange(count) < prompt for _, _, count, prompt in runs]),
         page_tables=TABLES,
         outputs=np.array(outputs, np.int32),
+        states=np.full((2, 2), -1, np.int32),
     )
 
 

@@ -39,6 +39,7 @@ def teacher_forced(path: Path, gpu_layers: int, ids: np.ndarray, num_prompt: int
         is_prompt=positions < num_prompt,
         page_tables=np.zeros((1, 1), np.int32),
         outputs=positions,
+        states=np.full((1, 2), -1, np.int32),
     )
     with open_model_file(path) as file:
         split = pricing.split(load_description(file).program, gpu_layers)

@@ -1,0 +1,232 @@
+"""The tiny models of tests/data/architectures: configurations for the package transformers, metadata and tensor names.
+
+Owns these values.  Does not know how a model is made or written (make_references.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+VOCAB_SIZE, NUM_TOKENS = 96, 48
+SHAPE: Mapping[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "attn_implementation": "eager",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+NAMES: Mapping[str, str] = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.sinks": "attn_sinks",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp",
+}
+FOUR_NORMS: Mapping[str, str] = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+SHORT_CONVOLUTION: Mapping[str, str] = {
+    "model.embedding_norm": "token_embd_norm",
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+    "conv.conv": "shortconv.conv",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj",
+}
+DELTA_NET: Mapping[str, str] = {
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A tiny model.  config: what differs from SHAPE.  keys: metadata beside the usual.  names: differences from NAMES.
+
+    permutes: the converter reorders rows of Q and K so that neighbours turn together.  adds_one: norms hold weight - 1.
+    interleaves: rows of gate and up alternate in the checkpoint, and matrices of experts stand on their side.
+    """
+
+    architecture: str
+    model: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    format: str = "Q8_0"
+    expert_format: str | None = None
+    permutes: bool = False
+    adds_one: bool = False
+    interleaves: bool = False
+    short_length: int = 0
+
+
+def rope(kind: str = "default", **values: Any) -> dict[str, Any]:
+    """A checkpoint's rope_parameters."""
+    return {"rope_type": kind, "rope_theta": 10000.0, **values}
+
+
+YARN = {"factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0}
+YARN_KEYS = {
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 16,
+    "rope.scaling.yarn_beta_fast": 4.0, "rope.scaling.yarn_beta_slow": 1.0,
+}  # fmt: skip
+LONG = {
+    "original_max_position_embeddings": 32,
+    "short_factor": [1.0 + 0.01 * i for i in range(8)],
+    "long_factor": [1.0 + 0.5 * i for i in range(8)],
+}
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(architecture="llama", model="Llama", permutes=True, format="Q4_0"),
+    "llama-long": Family(
+        architecture="llama", model="Llama", permutes=True,
+        config={
+            "rope_parameters": rope(
+                "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
+            )
+        },
+    ),
+    "mistral": Family(
+        architecture="llama", model="Mistral", permutes=True, config={"head_dim": 32, "sliding_window": None},
+    ),
+    "qwen2": Family(architecture="qwen2", model="Qwen2", format="F16"),
+    "mistral3": Family(
+        architecture="mistral3", model="Ministral3", permutes=True, keys={
+            **YARN_KEYS, "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1,
+        },
+        config={
+            "head_dim": 32,
+            "rope_parameters": rope("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1),
+        },
+    ),
+    "qwen3": Family(architecture="qwen3", model="Qwen3", config={"head_dim": 32}, format="Q5_1"),
+    "phi3": Family(
+        architecture="phi3", model="Phi3", short_length=32, config={
+            "rope_parameters": rope("longrope", **LONG, partial_rotary_factor=1.0),
+            "original_max_position_embeddings": 32, "sliding_window": 24,
+        },
+        keys={
+            "rope.scaling.attn_factor": math.sqrt(1 + math.log(128 / 32) / math.log(32)),
+            "rope.scaling.original_context_length": 32, "attention.sliding_window": 24,
+        },
+    ),
+    "qwen3moe": Family(
+        architecture="qwen3moe", model="Qwen3Moe", expert_format="Q4_0",
+        config={
+            "head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "norm_topk_prob": True, "decoder_sparse_step": 1,
+        },
+        keys={"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    ),
+    "gpt-oss": Family(
+        architecture="gpt-oss", model="GptOss", format="F16", expert_format="MXFP4", interleaves=True,
+        names={"post_attention_layernorm": "post_attention_norm"},
+        config={
+            "head_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 3, "intermediate_size": 64,
+            "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": rope("yarn", **YARN, truncate=False),
+        },
+        keys={
+            **YARN_KEYS, "expert_count": 5, "expert_used_count": 3, "expert_feed_forward_length": 64,
+            "attention.sliding_window": 20,
+        },
+    ),
+    "smollm3": Family(
+        architecture="smollm3", model="SmolLM3", permutes=True,
+        config={"num_hidden_layers": 4, "tie_word_embeddings": True},
+    ),
+    "granite": Family(
+        architecture="granite", model="Granite", permutes=True,
+        config={
+            "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+            "attention_multiplier": 0.0625,
+        },
+        keys={"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0, "attention.scale": 0.0625},
+    ),
+    "lfm2": Family(
+        architecture="lfm2", model="Lfm2", names=SHORT_CONVOLUTION,
+        config={
+            "norm_eps": 1e-5, "num_hidden_layers": 4, "block_auto_adjust_ff_dim": False, "conv_L_cache": 3,
+            "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True,
+        },
+        keys={"attention.head_count_kv": [0, 2, 0, 2], "shortconv.l_cache": 3},
+    ),
+    "qwen35": Family(
+        architecture="qwen35", model="Qwen3_5", names=DELTA_NET, adds_one=True,
+        config={
+            "head_dim": 32, "num_hidden_layers": 4, "full_attention_interval": 2, "linear_conv_kernel_dim": 4,
+            "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
+            "linear_value_head_dim": 32,
+            "rope_parameters": rope(partial_rotary_factor=0.25, mrope_section=[2, 1, 1]),
+        },
+        keys={
+            "full_attention_interval": 2, "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
+            "ssm.conv_kernel": 4, "ssm.state_size": 32, "ssm.group_count": 2, "ssm.time_step_rank": 4,
+            "ssm.inner_size": 128,
+        },
+    ),
+    "olmo2": Family(architecture="olmo2", model="Olmo2", names=FOUR_NORMS),
+    "gemma2": Family(
+        architecture="gemma2", model="Gemma2", names=FOUR_NORMS, adds_one=True,
+        config={
+            "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 20, "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 3.0, "tie_word_embeddings": True,
+        },
+        keys={
+            "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 20,
+        },
+    ),
+    "gemma3": Family(
+        architecture="gemma3", model="Gemma3", names=FOUR_NORMS, adds_one=True,
+        config={
+            "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 20, "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention"] * 5 + ["full_attention"], "tie_word_embeddings": True,
+            "rope_parameters": {
+                "sliding_attention": rope(), "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+            },
+        },
+        keys={"attention.sliding_window": 20, "rope.freq_base": 1000000.0},
+    ),
+}  # fmt: skip
