@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from models.vocabulary import load_vocabulary
 from runtime.adapters import open_adapted
 from runtime.cards import Card, Cards, read_cards
 from runtime.devices.costs import StepCosts
@@ -19,7 +20,7 @@ from runtime.memory import DeviceKind, MemoryBill
 from runtime.options import EngineOptions
 from runtime.placement import Placement, place_bill
 from runtime.planner import largest_context, nearest_bill, too_large
-from runtime.speculation.loading import DraftFile
+from runtime.speculation.loading import DraftFile, refusal
 from runtime.survey import Survey, survey
 
 
@@ -75,24 +76,23 @@ def plan_model(
         cards = Cards() if options.device == "cpu" else read_cards()
     with ExitStack() as stack:
         file = stack.enter_context(open_adapted(path, options.adapters))
-        speculation, draft = options.speculation, None
+        speculation, draft, note = options.speculation, None, None
         if speculation.uses_draft_model and speculation.draft_model is not None:
             draft = stack.enter_context(DraftFile(speculation.draft_model, speculation.draft_weights))
+            note = refusal(draft, load_vocabulary(file.metadata), draft.load_vocabulary())
+            draft = draft if note is None else None
         surveyed = survey(file, options, machine, cards, draft.price if draft else None)
         bill = nearest_bill(surveyed.wish, surveyed.price)
-        left_out = None
         if draft is not None and not bill.fits:
             # As loading does: the model without a draft is better than none.
             alone = survey(file, options, machine, cards)
             bill_alone = nearest_bill(alone.wish, alone.price)
             if bill_alone.fits:
-                surveyed, bill, draft, left_out = alone, bill_alone, None, draft.name
+                note = f"There is no room for the draft model {draft.name}, so nothing is guessed by it."
+                surveyed, bill, draft = alone, bill_alone, None
         placement = place_bill(surveyed, bill, cards)
         plan = _plan(surveyed, placement, draft.name if draft else None, read_bytes_per_s)
-    if left_out is None:
-        return plan
-    note = f"There is no room for the draft model {left_out}, so nothing is guessed by it."
-    return replace(plan, notes=(*plan.notes, note))
+    return plan if note is None else replace(plan, notes=(*plan.notes, note))
 
 
 def _plan(surveyed: Survey, placement: Placement, draft: str | None, read_bytes_per_s: float | None) -> ModelPlan:

@@ -108,6 +108,14 @@ def test_a_draft_model_is_in_the_bill_of_the_cpu(tmp_path: Path, large: Path) ->
     assert guessing.bill.devices[1].draft is None
 
 
+def test_a_draft_model_of_another_vocabulary_is_left_out_as_loading_does(tmp_path: Path, large: Path) -> None:
+    name = {"general.name": "Stranger"}
+    draft = write_tiny_model(tmp_path / "draft.gguf", vocabulary="sentence_pieces", metadata=name)
+    plan = planned(large, 6, speculation=SpeculationOptions(draft_model=draft))
+    assert plan.draft is None and plan.bill.draft is None
+    assert plan.notes[-1].startswith("The draft model Stranger can't guess for this model, which goes on without it: ")
+
+
 def test_a_draft_model_without_room_is_left_out_as_loading_does(tmp_path: Path, large: Path) -> None:
     draft = write_large_model(tmp_path / "draft.gguf", ONE_BILLION)
     options = EngineOptions(context_size=4096, speculation=SpeculationOptions(draft_model=draft))

@@ -10,7 +10,7 @@ import struct
 from math import prod
 from pathlib import Path
 
-from tiny_models import TinyShape, gguf_bytes, tiny_metadata
+from tiny_models import TinyShape, byte_pair_vocabulary, gguf_bytes, tiny_metadata
 
 from models.formats import FORMATS
 
@@ -70,7 +70,7 @@ def kind_of(name: str, format: str) -> str:
 
 
 def _write(path: Path, shape: TinyShape, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> None:
-    header = gguf_bytes(tiny_metadata("llama", shape), [], alignment=1)
+    header = gguf_bytes(tiny_metadata("llama", shape) | byte_pair_vocabulary(), [], alignment=1)
     out = bytearray(header)
     struct.pack_into("<Q", out, 8, len(tensors))
     offset = 0
