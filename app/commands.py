@@ -64,6 +64,7 @@ def bench(namespace: argparse.Namespace, console: Console) -> int:
         isa=namespace.isa,
         lora=tuple(namespace.lora or ()) or None,
         offline=namespace.offline,
+        no_profile=namespace.no_profile,
         device=namespace.device,
         vram_margin=namespace.vram_margin,
     )

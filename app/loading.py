@@ -54,19 +54,37 @@ def load_engine(path: Path, options: EngineOptions, console: Console, *, verbose
         if interrupt.is_noted:
             engine.close()
     if verbose:
-        console.note(_described(engine))
+        console.note(described(engine))
     return engine
 
 
-def _described(engine: Engine) -> str:
+def described(engine: Engine) -> str:
     """What was loaded and what memory it took, in one line."""
     loaded = engine.description
     return (
         f"{loaded.name}: {loaded.architecture}, {loaded.num_parameters / 1e6:.0f} million parameters, context "
-        f"{loaded.context_size}, {loaded.threads} threads; {engine.memory}"
+        f"{loaded.context_size}, {loaded.threads} threads; {'; '.join(_uses(engine))}"
         + (f"; {loaded.gpu_layers} of {loaded.num_layers} layers on the {loaded.gpu}" if loaded.gpu else "")
         + (f"; draft model {engine.draft.name}: {engine.draft.memory}" if engine.draft is not None else "")
     )
+
+
+def _uses(engine: Engine) -> list[str]:
+    """What each device holds, and what had been planned for it where that is something else."""
+    from runtime.catalog import size_text
+
+    found = []
+    for use in engine.uses:
+        text = str(use.memory) if engine.description.gpu is None else f"{use.kind.upper()}: {use.memory}"
+        planned = engine.bill.on(use.kind) if engine.bill is not None else None
+        if planned is not None and planned.memory != use.memory:
+            text += f" (planned: {planned.memory})"
+        if use.own_bytes is not None and planned is not None:
+            text += (
+                f", driver and recorded steps {size_text(use.own_bytes)} (planned: {size_text(planned.graph_bytes)})"
+            )
+        found.append(text)
+    return found
 
 
 COMPILING = "kernels"

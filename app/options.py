@@ -107,7 +107,13 @@ LOAD_OPTIONS = (
     _option("cache_type_v", str, "-ctv --cache-type-v", "TYPE", "how values are kept: f16, q8_0 or q4_0"),
     _option("activations", str, "--activations", "HOW", "rounding of activations: fast, balanced (default), exact"),
     _option("isa", str, "--isa", "LEVEL", "instruction set: auto (default), avx512, avxvnni, avx2, neon, portable"),
-    _option("device", str, "--device", "DEVICE", "cpu, gpu (or nothing at all), auto: a GPU if there is one (auto)"),
+    _option(
+        "device",
+        str,
+        "--device",
+        "DEVICE",
+        "cpu, gpu (or nothing at all), a GPU's number, auto: a GPU if there is one (auto)",
+    ),
     _option("gpu_layers", str, "-ngl --gpu-layers --n-gpu-layers", "N", "last layers on the GPU: a number, all, auto"),
     _option("vram_margin", int, "--vram-margin", "MIB", "memory left free on the GPU, in MiB (512)"),
     _option("draft_model", str, "-md --draft-model --model-draft", "MODEL", "a small model that guesses for this one"),
@@ -231,8 +237,8 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "cache_type_v": preferences.cache_type_v,
         "activations": preferences.activations,
         "isa": preferences.isa,
-        "device": preferences.device,
-        "gpu_layers": gpu_layers_of(preferences.gpu_layers),
+        "device": number_or_word(preferences.device),
+        "gpu_layers": number_or_word(preferences.gpu_layers),
         "most_gpu_layers": preferences.most_gpu_layers,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
@@ -253,7 +259,7 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         raise UsageError(str(error)) from error
 
 
-def gpu_layers_of(text: str | None) -> int | str | None:
+def number_or_word(text: str | None) -> int | str | None:
     """A number where the text is one; what else it may be is the runtime's to say."""
     return int(text) if text is not None and text.isdecimal() else text
 

@@ -18,6 +18,7 @@ from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import Preferences, engine_options, generate_options
 from app.output import Console
+from app.profiles import with_profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,13 +68,16 @@ def run(request: VerifyRequest, console: Console, *, load: Load = load_engine) -
     if preferences.spec == "off":
         raise UsageError("--verify-spec compares answers with and without guesses, and --spec off makes none.")
     prompts = read_prompts(request.file)
-    how_to_load = engine_options(preferences)
+    engine_options(preferences)  # says what is out of range before anything is fetched
     limit = DEFAULT_TOKENS if preferences.predict is None else preferences.predict
     # Both answers must draw the same numbers.
     preferences = replace(preferences, predict=limit, seed=0 if preferences.seed is None else preferences.seed)
     options = generate_options(preferences, raw=request.raw, reuse_prefix=False, constraint=request.constraint)
     path = resolve_with_progress(preferences, console)
-    engine = load(path, with_draft(how_to_load, preferences, path, console), console, verbose=request.verbose)
+    preferences = with_profile(preferences, path, console.note, verbose=request.verbose)
+    engine = load(
+        path, with_draft(engine_options(preferences), preferences, path, console), console, verbose=request.verbose
+    )
     try:
         for note in engine.notes:
             console.note(f"note: {note}")

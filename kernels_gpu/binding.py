@@ -325,6 +325,12 @@ class GpuModel:
         self._cancelled.clear()
         return was_set
 
+    @property
+    def reserved(self) -> GpuBill:
+        """What was really allocated, by what for."""
+        weights, kv, workspace = (arena.region.size_bytes for arena in self._arenas)
+        return GpuBill(weights_bytes=weights, kv_bytes=kv, workspace_bytes=workspace)
+
     def cache_of(self, layer_idx: int) -> Region:
         """Where K and V of a layer lie."""
         return self._places.caches[layer_idx]

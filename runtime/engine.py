@@ -30,13 +30,14 @@ from runtime.adapters import open_adapted
 from runtime.answer import Answer
 from runtime.constraints import ConstraintCompiler
 from runtime.devices import parts
-from runtime.devices.binding import Binding, DeviceMemory, DeviceTimes, HasTimes
+from runtime.devices.binding import Binding, DeviceMemory, DeviceTimes, DeviceUse, HasTimes, uses_of
 from runtime.devices.recovery import RecoveringBinding, rebinding_on_cpu
 from runtime.errors import CapacityError, ContextError, DeviceError, OptionError
 from runtime.generation import Generation
 from runtime.grammar_mask import GrammarMask
 from runtime.loop import EngineLoop
 from runtime.machine import read_machine
+from runtime.memory import MemoryBill
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.placement import Placement, place, usable_cards
 from runtime.prompts import EncodedPrompt, Prompt, PromptEncoder
@@ -85,16 +86,19 @@ class Engine:
         speculator: Speculator | None = None,
         draft: LoadedDraft | None = None,
         guesses_meanwhile: bool = False,
+        bill: MemoryBill | None = None,
     ) -> None:
         """Takes the binding and the speculator over, and closes them.  draft: the model that guesses, if any.
 
         guesses_meanwhile: the binding leaves the processor idle for most of a run, and guesses are made in that time.
+        bill: what was planned before loading.
         """
         self.vocabulary = vocabulary
         self.chat_template = chat_template
         self.description = description
         self.notes = notes
         self.draft = draft
+        self.bill = bill
         self.limits = binding.limits
         self._memory = binding.memory
         self._binding = binding
@@ -154,6 +158,7 @@ class Engine:
                     notes=tuple(draft_notes),
                 ),
                 draft=loaded_draft(draft_file, draft_binding),
+                bill=placement.bill,
                 guesses_meanwhile=2 * placement.gpu_layers >= len(placement.model.program.layers),
             )
             bindings.pop_all()
@@ -168,6 +173,11 @@ class Engine:
     def memory(self) -> DeviceMemory:
         """What is reserved for weights, KV cache and workspace."""
         return self._memory
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        """What every device really holds, the CPU first; see `bill`."""
+        return uses_of(self._binding)
 
     @property
     def times(self) -> DeviceTimes | None:
@@ -271,13 +281,12 @@ def _bind(
     """The binding, and the placement that it has after all: the CPU's, and a note, where the GPU can't be used."""
 
     def bound() -> Binding:
-        card = placement.card.bus_id if placement.card is not None else None
-        return parts.bind(placement.split, file, placement.device_options, report, card=card)
+        return parts.bind(placement.split, file, placement.device_options, report, card=placement.card_place)
 
     try:
         binding = bound()
     except (CapacityError, DeviceError) as error:
-        is_asked = options.device == "gpu" or options.gpu_layers != "auto"
+        is_asked = options.asks_for_gpu
         if not placement.gpu_layers or is_asked:
             raise
         notes.append(f"{error} The CPU computes alone.")

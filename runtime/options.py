@@ -38,7 +38,7 @@ MAX_TOKENS = 2**31 - 1
 MAX_LOGPROBS = 10_000
 MAX_STOPS = 256
 
-DeviceChoice = Literal["auto", "cpu", "gpu"]
+DeviceChoice = Literal["auto", "cpu", "gpu"] | int
 PrefillProgress = Callable[[int, int], None]
 
 
@@ -52,7 +52,8 @@ class EngineOptions:
     activations: how inputs of products are rounded.  isa: the instruction set, for tests and comparisons.
     kernel_folder: where compiled kernels are kept from one run to the next.
     speculation: guessing the next tokens ahead, and with what.
-    device: "cpu" uses no GPU, "gpu" refuses to go without, "auto" takes one if there is one.  gpu_layers: so many of
+    device: "cpu" uses no GPU, "gpu" refuses to go without, "auto" takes one if there is one, the one with most memory
+    free; a number: that one, as the driver counts, or none at all.  gpu_layers: so many of
     the last layers, and the head, on the GPU; "auto": as many as fit; numbers beyond the model's mean all.
     most_gpu_layers: "auto" takes no more, though more would fit.  vram_margin_bytes: of the GPU's memory, what stays
     free for others.
@@ -87,7 +88,7 @@ class EngineOptions:
         check_choice("cache_type_k", self.cache_type_k, CACHE_TYPES, flag="--cache-type-k")
         check_choice("cache_type_v", self.cache_type_v, CACHE_TYPES, flag="--cache-type-v")
         check_choice("activations", self.activations, ACTIVATIONS, flag="--activations")
-        check_choice("device", self.device, DEVICES, flag="--device")
+        self._check_device()
         self._check_gpu_layers()
         if self.most_gpu_layers is not None:
             check_integer("most_gpu_layers", self.most_gpu_layers, low=0, high=MAX_GPU_LAYERS)
@@ -96,13 +97,24 @@ class EngineOptions:
         )
         check_choice("isa", self.isa, ISA_LEVELS, flag="--isa")
 
+    @property
+    def asks_for_gpu(self) -> bool:
+        """Whether nothing is to be loaded without a GPU."""
+        return self.device == "gpu" or isinstance(self.device, int) or self.gpu_layers not in ("auto", 0)
+
+    def _check_device(self) -> None:
+        is_number = isinstance(self.device, int) and not isinstance(self.device, bool) and self.device >= 0
+        if self.device not in DEVICES and not is_number:
+            expected = f"{', '.join(DEVICES)}, or the number of a GPU, as `tandem doctor` counts them"
+            raise OptionError(option="device", flag="--device", value=self.device, expected=expected)
+
     def _check_gpu_layers(self) -> None:
         layers = self.gpu_layers
         is_number = isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= MAX_GPU_LAYERS
         if layers not in GPU_LAYERS and not is_number:
             expected = f"a whole number from 0 to {MAX_GPU_LAYERS}, auto or all"
             raise OptionError(option="gpu_layers", flag="--gpu-layers", value=layers, expected=expected)
-        if (self.device == "cpu" and layers not in ("auto", 0)) or (self.device == "gpu" and layers == 0):
+        if (self.device == "cpu" and layers not in ("auto", 0)) or (self.asks_for_gpu and layers == 0):
             expected = f"layers on the device that --device {self.device} names, or no such flag"
             raise OptionError(option="gpu_layers", flag="--gpu-layers", value=layers, expected=expected)
 

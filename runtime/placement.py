@@ -12,7 +12,7 @@ from models.description import ModelDescription, load_description
 from models.gguf_file import ModelFile
 from models.transfers import size_text
 from runtime.cards import Card, Cards, read_cards
-from runtime.devices.binding import DeviceOptions
+from runtime.devices.binding import CardPlace, DeviceOptions
 from runtime.devices.pricing import Split, split
 from runtime.errors import DeviceError
 from runtime.machine import Machine
@@ -46,6 +46,12 @@ class Placement:
         return self.bill.gpu_layers
 
     @property
+    def card_place(self) -> CardPlace | None:
+        """Which card the layers go to, and what was free there."""
+        card = self.card
+        return None if card is None else CardPlace(bus_id=card.bus_id, free_bytes=card.free_bytes)
+
+    @property
     def split(self) -> Split:
         """The operations of each device."""
         return split(self.model.program, self.gpu_layers)
@@ -66,7 +72,7 @@ def place(
     """
     surveyed = survey(file, options, machine, cards, draft_price)
     placement = place_bill(surveyed, choose(surveyed.wish, surveyed.price), cards)
-    if options.device == "gpu" and not placement.gpu_layers:
+    if options.asks_for_gpu and options.gpu_layers == "auto" and not placement.gpu_layers:
         raise DeviceError(f"{' '.join(placement.reasons)} Leave --device out to compute on the CPU.")
     return placement
 
@@ -107,16 +113,18 @@ def _reasons(surveyed: Survey, bill: MemoryBill, cards: Cards) -> list[str]:
         return [
             "Everything runs on the CPU, as asked for." if is_asked else f"Everything runs on the CPU. {cards.fault}"
         ]
-    return [*_card_reasons(card, cards), _layers_reason(surveyed, bill, card)]
+    return [*_card_reasons(card, cards, site.options), _layers_reason(surveyed, bill, card)]
 
 
-def _card_reasons(card: Card, cards: Cards) -> list[str]:
+def _card_reasons(card: Card, cards: Cards, options: EngineOptions) -> list[str]:
     others = [other for other in cards.cards if other is not card]
     if not others:
         return []
     names = ", ".join(f"{other.name} ({other.index})" for other in others)
+    why = "as asked for" if isinstance(options.device, int) else "which has most memory free"
     return [
-        f"Of {len(cards.cards)} GPUs the {card.name} ({card.index}) is used, which has most memory free; not {names}."
+        f"Of {len(cards.cards)} GPUs the {card.name} ({card.index}) is used, {why}; not {names}. "
+        "One is used at a time: --device NUMBER says which."
     ]
 
 

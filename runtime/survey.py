@@ -138,13 +138,21 @@ def _price(model: ModelDescription, site: Site) -> Price:
 
 def _card(options: EngineOptions, cards: Cards) -> Card | None:
     """The card to use, if any.  Raises DeviceError when there must be one."""
-    layers = options.gpu_layers
-    if options.device == "cpu":
+    if options.device == "cpu" or options.gpu_layers == 0:
         return None
-    is_needed = options.device == "gpu" or layers not in ("auto", 0)
-    if cards.best is None and is_needed:
-        raise DeviceError(f"{cards.fault or 'No GPU was found.'} Leave -ngl and --device out to compute on the CPU.")
-    return None if layers == 0 else cards.best
+    if cards.best is None:
+        if options.asks_for_gpu:
+            fault = cards.fault or "No GPU was found."
+            raise DeviceError(f"{fault} Leave -ngl and --device out to compute on the CPU.")
+        return None
+    if not isinstance(options.device, int):
+        return cards.best
+    named = next((card for card in cards.cards if card.index == options.device), None)
+    if named is None or not named.is_usable:
+        usable = ", ".join(f"{card.index} ({card.name})" for card in cards.cards if card.is_usable)
+        fault = "is not there" if named is None else "is older than what the GPU kernels are made for"
+        raise DeviceError(f"GPU {options.device}, which --device names, {fault}. What can be used: {usable}.")
+    return named
 
 
 def _limits(context_size: int, options: EngineOptions) -> Limits:

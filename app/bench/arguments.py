@@ -109,9 +109,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lora", "--lora-scaled", action="append", metavar="FILE[:SCALE]", help="a LoRA adapter for the models"
     )
     group.add_argument("--isa", metavar="LEVEL", help="auto (default), avx512, avxvnni, avx2, neon, portable")
-    group.add_argument("--device", metavar="DEVICE", help="cpu, gpu (or nothing at all), auto: a GPU if there is one")
+    group.add_argument(
+        "--device", metavar="DEVICE", help="cpu, gpu (or nothing at all), a GPU's number, auto: a GPU if there is one"
+    )
     _add_list(group, words, "-ngl", "--gpu-layers", "N,...", "last layers on the GPU: a number, all, auto")
     group.add_argument("--vram-margin", type=whole_number, metavar="MIB", help="left free on the GPU (512)")
+    group.add_argument(
+        "--no-profile", action="store_const", const=True, help="leave out what `tandem tune` found for a model"
+    )
     group.add_argument("--offline", action="store_const", const=True, help="download nothing")
     group = parser.add_argument_group("output (results on stdout, everything else on stderr)")
     group.add_argument("--format", choices=FORMATS, default="md", help="how results are printed (md)")

@@ -28,8 +28,9 @@ from app.loading import resolve_with_progress
 from app.measuring.environment import environment_of, warn_if_busy
 from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
-from app.options import gpu_layers_of
+from app.options import number_or_word
 from app.output import Console
+from app.profiles import profile_path, with_profile
 from app.versions import tandem_version
 from runtime.benchmark.results import Environment, Results, Row
 from runtime.benchmark.session import BenchSession
@@ -47,6 +48,7 @@ def run(request: BenchRequest, console: Console, *, make_session: MakeSession = 
     plan = _plan(request)
     peer = find_peer(request.against, request.peer) if request.against is not None else None
     paths = [_resolve(request, name, console) for name in request.models or (None,)]
+    plan = _plan(_with_profile(request, plan, paths, console))
     if request.draft is not None:
         plan = replace(plan, guessing=guessing_plan(request, paths, console))
     machine = read_machine()
@@ -61,6 +63,31 @@ def run(request: BenchRequest, console: Console, *, make_session: MakeSession = 
     if was_stopped:
         return EXIT_INTERRUPTED
     return EXIT_FAILURE if session.failures else EXIT_SUCCESS
+
+
+def _with_profile(request: BenchRequest, plan: BenchPlan, paths: list[Path], console: Console) -> BenchRequest:
+    """The request, and what the model's profile says where no flag and no setting does, as every other run would.
+
+    Several models have no profile in common, and are measured without.
+    """
+    if len(paths) != 1:
+        if not request.preferences.no_profile and any(profile_path(path).exists() for path in paths):
+            console.note("note: several models are measured with the same settings, so their profiles are left out.")
+        return request
+
+    def chosen(flag: tuple[Any, ...] | None, preference: Any) -> Any:
+        return flag[0] if flag else preference
+
+    preferences = request.preferences
+    asked = replace(
+        preferences,
+        ctx_size=max((workload.num_positions for workload in plan.workloads()), default=None),
+        cache_type_k=chosen(request.cache_types_k, preferences.cache_type_k),
+        cache_type_v=chosen(request.cache_types_v, preferences.cache_type_v),
+        activations=chosen(request.activations, preferences.activations),
+    )
+    found = with_profile(asked, paths[0], console.note, verbose=True)
+    return replace(request, preferences=replace(found, ctx_size=preferences.ctx_size))
 
 
 def _plan(request: BenchRequest) -> BenchPlan:
@@ -81,9 +108,10 @@ def _plan(request: BenchRequest) -> BenchPlan:
         "cache_types_k": first(request.cache_types_k, preferences.cache_type_k),
         "cache_types_v": first(request.cache_types_v, preferences.cache_type_v),
         "activations": first(request.activations, preferences.activations),
-        "gpu_layers": layers and tuple(map(gpu_layers_of, layers)),
+        "gpu_layers": layers and tuple(map(number_or_word, layers)),
+        "most_gpu_layers": preferences.most_gpu_layers,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
-        "device": preferences.device,
+        "device": None if preferences.device is None else number_or_word(preferences.device),
         "isa": preferences.isa,
         "adapters": adapter_choices(preferences.lora) if preferences.lora else None,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,

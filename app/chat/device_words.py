@@ -55,6 +55,9 @@ def _speed(figures: DeviceFigures) -> list[str]:
     if passes.ms_a_token is None or passes.ms_a_pass is None:
         return ["Speed   measured when a reply is written"]
     lines = [f"Speed   {passes.ms_a_token:.1f} ms a token · {1e3 / max(passes.ms_a_token, 1e-6):.1f} tokens/s"]
+    if passes.spent_a_token is not None:
+        spent = passes.spent_a_token
+        lines.append(f"Where   CPU {spent.cpu_ms:.1f} · GPU {spent.gpu_ms:.1f} · copies {spent.transfer_ms:.1f} ms")
     if figures.read_bytes_a_pass is not None and passes.ms_a_pass > 0:
         read_per_s = figures.read_bytes_a_pass / (passes.ms_a_pass / 1e3)
         lines.append(f"Reads   {size_text(figures.read_bytes_a_pass)} a pass · {read_per_s / 1e9:.1f} GB/s")
@@ -76,6 +79,7 @@ def _memory(figures: DeviceFigures) -> list[str]:
             ("KV", use.kv_bytes),
             ("work", use.workspace_bytes),
             ("draft", use.draft_bytes),
+            ("driver", use.own_bytes),
         ):
             if size_bytes:
                 lines.append(_row(f" {name}", size_text(size_bytes)))

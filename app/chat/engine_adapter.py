@@ -29,6 +29,7 @@ from app.chat.engine_port import (
     ReplyPiece,
     ReplyStream,
     Role,
+    Spent,
 )
 from app.drafts import add_draft
 from app.errors import report_of
@@ -152,7 +153,7 @@ class RuntimeEngine:
             generation = engine.generate(_messages_of([*turns, *opening]), options)
         except Exception as fault:
             raise _fault_of(fault) from fault
-        return _Stream(generation, begun_text, tells_notes=self.facts.has_chat_template)
+        return _Stream(engine, generation, begun_text, tells_notes=self.facts.has_chat_template)
 
     def close(self) -> None:
         """Gives everything back."""
@@ -162,9 +163,10 @@ class RuntimeEngine:
 class _Stream:
     """A generation as a stream of answer and thinking."""
 
-    def __init__(self, generation: Generation, begun_text: str, *, tells_notes: bool) -> None:
+    def __init__(self, engine: Engine, generation: Generation, begun_text: str, *, tells_notes: bool) -> None:
         from runtime.thinking import ThinkingSplitter
 
+        self._engine = engine
         self._generation = generation
         # Of a base model there is one at the beginning, which the chat has said already.
         self._first_note = 0 if tells_notes else len(generation.notes)
@@ -175,7 +177,8 @@ class _Stream:
         try:
             for chunk in self._generation:
                 piece = _piece_of(self._splitter.push(chunk.text), chunk.token_ids)
-                yield replace(piece, is_guessed=chunk.is_guessed, num_drafted=chunk.num_drafted)
+                spent = _spent_by(self._engine)
+                yield replace(piece, is_guessed=chunk.is_guessed, num_drafted=chunk.num_drafted, spent=spent)
         except Exception as fault:
             raise _fault_of(fault) from fault
         yield _piece_of(self._splitter.finish(), ())
@@ -240,16 +243,30 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
 
 
 def _memory_of(engine: Engine) -> tuple[MemoryUse, ...]:
-    memory, draft = engine.memory, engine.draft
-    return (
+    """A device each; a draft model lies beside the CPU's part, or where that would be."""
+    gpu, draft = engine.description.gpu or "GPU", engine.draft
+    draft_bytes = draft.memory.total_bytes if draft is not None else 0
+    found = [
         MemoryUse(
-            device=f"CPU and {gpu}" if (gpu := engine.description.gpu) else "CPU",
-            weights_bytes=memory.weights_bytes,
-            kv_bytes=memory.kv_bytes,
-            workspace_bytes=memory.workspace_bytes,
-            draft_bytes=draft.memory.total_bytes if draft is not None else 0,
-        ),
-    )
+            device="CPU" if use.kind == "cpu" else gpu,
+            weights_bytes=use.memory.weights_bytes,
+            kv_bytes=use.memory.kv_bytes,
+            workspace_bytes=use.memory.workspace_bytes,
+            draft_bytes=draft_bytes if use.kind == "cpu" else 0,
+            own_bytes=use.own_bytes or 0,
+        )
+        for use in engine.uses
+    ]
+    if draft_bytes and all(use.kind != "cpu" for use in engine.uses):
+        found.insert(0, MemoryUse(device="CPU", draft_bytes=draft_bytes))
+    return tuple(found)
+
+
+def _spent_by(engine: Engine) -> Spent | None:
+    times = engine.times
+    if times is None:
+        return None
+    return Spent(cpu_ms=times.cpu_ms, gpu_ms=times.gpu_ms, transfer_ms=times.transfer_ms)
 
 
 def _count(number: int) -> str:

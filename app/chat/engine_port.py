@@ -41,18 +41,28 @@ class PromptTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """What a loaded model has reserved on one device."""
+    """What a loaded model has reserved on one device.  `own_bytes`: what a card's driver and kernels take beside."""
 
     device: str
     weights_bytes: int = 0
     kv_bytes: int = 0
     workspace_bytes: int = 0
     draft_bytes: int = 0
+    own_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + self.draft_bytes
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + self.draft_bytes + self.own_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """Milliseconds since a model was loaded: computing on the CPU and on the GPU, copying between them."""
+
+    cpu_ms: float
+    gpu_ms: float
+    transfer_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +95,7 @@ class ReplyPiece:
     """What a few tokens added. `thinking` is text from inside a thinking block, `text` is the answer itself.
 
     `is_guessed`: they had been guessed ahead; `num_drafted`: so many were guessed for the pass that begins here.
+    `spent`: up to now, where there is a GPU.
     """
 
     text: str = ""
@@ -92,6 +103,7 @@ class ReplyPiece:
     token_ids: tuple[int, ...] = ()
     is_guessed: bool = False
     num_drafted: int = 0
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,6 +280,7 @@ class EngineThread:
                         at_s=time.monotonic(),
                         is_guessed=piece.is_guessed,
                         num_drafted=piece.num_drafted,
+                        spent=piece.spent,
                     )
                 )
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.chat.conversation import Conversation
-from app.chat.engine_port import LoadStep, ModelFacts, ReplyEnd
+from app.chat.engine_port import LoadStep, ModelFacts, ReplyEnd, Spent
 from app.chat.search import Hit
 from app.chat.store import ConversationLine
 
@@ -69,6 +69,7 @@ class ReplyGrew:
     at_s: float
     is_guessed: bool = False
     num_drafted: int = 0
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,7 +242,8 @@ def _use(device: DeviceBill) -> MemoryUse:
         device="CPU" if device.kind == "cpu" else device.name,
         weights_bytes=memory.weights_bytes,
         kv_bytes=memory.kv_bytes,
-        workspace_bytes=memory.workspace_bytes + device.graph_bytes,
+        workspace_bytes=memory.workspace_bytes,
+        own_bytes=device.graph_bytes,
         draft_bytes=device.draft.total_bytes if device.draft is not None else 0,
     )
 

@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
+from app.chat.engine_port import Spent
+
 _KEPT_PASSES = 200
 _KEPT_PIECES = 120
 _RECENT_PASSES = 30
@@ -17,7 +19,10 @@ _RECENT_PASSES = 30
 
 @dataclass(frozen=True, kw_only=True)
 class PassFigures:
-    """What the latest passes took. None: nothing was measured (yet)."""
+    """What the latest passes took. None: nothing was measured (yet).
+
+    `spent_a_token`: of these, on each device, where there are several.
+    """
 
     ms_a_token: float | None = None
     ms_a_pass: float | None = None
@@ -25,6 +30,7 @@ class PassFigures:
     acceptance: float | None = None
     num_drafted: int = 0
     token_times_ms: tuple[float, ...] = ()
+    spent_a_token: Spent | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +46,7 @@ class PassLog:
 
     def __init__(self) -> None:
         self._passes: deque[tuple[float, int]] = deque(maxlen=_KEPT_PASSES)  # (seconds it took, tokens it brought)
+        self._spent: deque[tuple[Spent, int]] = deque(maxlen=_RECENT_PASSES)  # (up to its end, tokens up to then)
         self.pieces: deque[LoggedPiece] = deque(maxlen=_KEPT_PIECES)
         self._ended_at_s: float | None = None
         self._num_in_pass = 0
@@ -52,14 +59,24 @@ class PassLog:
         """A reply begins."""
         self.pause()
         self.pieces.clear()
+        self._spent.clear()  # what reading the prompt takes is no token's
 
     def pause(self) -> None:
         """A reply has ended, for now: the time until its next token is no pass."""
         self._ended_at_s = None
         self._num_in_pass = 0
 
-    def add(self, text: str, *, num_tokens: int, is_guessed: bool, num_drafted: int, at_s: float) -> None:
-        """A token came (or a piece of text without one)."""
+    def add(
+        self,
+        text: str,
+        *,
+        num_tokens: int,
+        is_guessed: bool,
+        num_drafted: int,
+        at_s: float,
+        spent: Spent | None = None,
+    ) -> None:
+        """A token came (or a piece of text without one). `spent`: on each device, up to now."""
         if text:
             self.pieces.append(LoggedPiece(text=text, is_guessed=is_guessed))
         self._num_drafted += num_drafted
@@ -73,6 +90,8 @@ class PassLog:
         if self._ended_at_s is not None:
             self._passes.append((at_s - self._ended_at_s, self._num_in_pass))
         self._ended_at_s = at_s
+        if spent is not None:
+            self._spent.append((spent, self._num_tokens))
         self._num_in_pass = 0
         self._num_passes += 1
 
@@ -89,4 +108,16 @@ class PassLog:
             acceptance=self._num_guessed / self._num_drafted if self._num_drafted else None,
             num_drafted=self._num_drafted,
             token_times_ms=tuple(1e3 * took_s / count for took_s, count in self._passes),
+            spent_a_token=self._spent_a_token(),
+        )
+
+    def _spent_a_token(self) -> Spent | None:
+        if len(self._spent) < 2:
+            return None
+        (before, first), (after, last) = self._spent[0], self._spent[-1]
+        count = last - first
+        return Spent(
+            cpu_ms=(after.cpu_ms - before.cpu_ms) / count,
+            gpu_ms=(after.gpu_ms - before.gpu_ms) / count,
+            transfer_ms=(after.transfer_ms - before.transfer_ms) / count,
         )

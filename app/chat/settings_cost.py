@@ -19,6 +19,7 @@ _PARTS = (
     ("KV", "kv_bytes"),
     ("workspace", "workspace_bytes"),
     ("draft", "draft_bytes"),
+    ("driver", "own_bytes"),
 )
 
 

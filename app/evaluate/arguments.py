@@ -43,6 +43,7 @@ _LOADED = (
     "device",
     "gpu_layers",
     "vram_margin",
+    "no_profile",
     "offline",
 )
 

@@ -22,8 +22,9 @@ from app.loading import resolve_with_progress
 from app.measuring.environment import environment_of
 from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
-from app.options import engine_options
+from app.options import Preferences, engine_options
 from app.output import Console
+from app.profiles import with_profile
 from app.verify_speculation import read_prompts
 from runtime.benchmark.results import Environment
 from runtime.errors import OptionError
@@ -42,6 +43,9 @@ def run(request: EvaluateRequest, console: Console, *, make_session: MakeSession
     console.require_reader()
     plan = _plan(request)
     path = resolve_with_progress(request.preferences, console)
+    # Of a profile only what decides how fast it goes: types of keys and values are what is compared.
+    preferences = with_profile(_load_preferences(request), path, console.note, verbose=True)
+    plan = replace(plan, load=engine_options(preferences))
     reference: Path | None = None
     if request.reference is not None:
         reference = resolve_with_progress(replace(request.preferences, model=request.reference), console)
@@ -58,12 +62,15 @@ def run(request: EvaluateRequest, console: Console, *, make_session: MakeSession
     return EXIT_INTERRUPTED if was_stopped else EXIT_SUCCESS
 
 
-def _plan(request: EvaluateRequest) -> EvaluationPlan:
-    """Raises UsageError for values out of range, AppError for files that can't be read."""
-    # Guessing changes no number, and neither do the lists' values here.
-    load = replace(
+def _load_preferences(request: EvaluateRequest) -> Preferences:
+    """Guessing changes no number, and neither do the lists' values here."""
+    return replace(
         request.preferences, spec="off", cache_type_k=None, cache_type_v=None, activations=None, predict=None
     )
+
+
+def _plan(request: EvaluateRequest) -> EvaluationPlan:
+    """Raises UsageError for values out of range, AppError for files that can't be read."""
     named = {
         "window": request.window,
         "stride": request.stride,
@@ -76,7 +83,9 @@ def _plan(request: EvaluateRequest) -> EvaluationPlan:
     }
     chosen = {name: value for name, value in named.items() if value is not None}
     try:
-        return EvaluationPlan(text=_text(request.text), load=engine_options(load), raw=request.raw, **chosen)
+        return EvaluationPlan(
+            text=_text(request.text), load=engine_options(_load_preferences(request)), raw=request.raw, **chosen
+        )
     except OptionError as error:
         raise UsageError(str(error)) from error
 

@@ -110,8 +110,8 @@ class BenchPlan:
 
     prompts, outputs: tokens of prefill and decode tests, 0: none.  threads: None stands for the default.  verify:
     tokens a pass; parallel: sequences.  has_generate: whether a test through the engine is made, with the first prompt
-    and output.  guessing: what guesses are measured with, if they are.  adapters: LoRA adapters of every
-    load.
+    and output.  most_gpu_layers: see EngineOptions.  guessing: what guesses are measured with, if they are.  adapters:
+    LoRA adapters of every load.
     """
 
     prompts: tuple[int, ...] = (512,)
@@ -124,6 +124,7 @@ class BenchPlan:
     cache_types_v: tuple[CacheType, ...] = ("f16",)
     activations: tuple[Activations, ...] = ("balanced",)
     gpu_layers: tuple[int | Literal["auto", "all"], ...] = ("auto",)
+    most_gpu_layers: int | None = None
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
     device: DeviceChoice = "auto"
     isa: str = "auto"
@@ -202,6 +203,7 @@ class BenchPlan:
                 isa=self.isa,
                 device=self.device,
                 gpu_layers=gpu_layers,
+                most_gpu_layers=self.most_gpu_layers,
                 vram_margin_bytes=self.vram_margin_bytes,
                 kernel_folder=self.kernel_folder,
                 adapters=self.adapters,

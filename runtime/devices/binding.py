@@ -58,6 +58,14 @@ class DeviceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardPlace:
+    """Which card: its bus id, None for the first.  free_bytes: as the driver said before anything was loaded."""
+
+    bus_id: str | None = None
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
     """Bytes that a binding reserves: nothing is allocated after it was made.  States are part of kv_bytes."""
 
@@ -205,6 +213,34 @@ class FindsBest(Protocol):
     def run_best(self, batch: Batch, best: Best) -> BestRows:
         """As Binding.run(), whose rows' best these are.  best.count: at most most_best."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """What one device really holds of a binding, counted as it was allocated.
+
+    own_bytes: what a card's driver, kernels and recorded steps took beside that, by its free memory before and now, so
+    that whatever other programs took meanwhile is in it; None where it is not known, and on a CPU.
+    """
+
+    kind: Literal["cpu", "gpu"]
+    memory: DeviceMemory
+    own_bytes: int | None = None
+
+
+@runtime_checkable
+class HasUses(Protocol):
+    """A binding that says what is where."""
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        """A device each, the CPU first.  From any thread."""
+        ...
+
+
+def uses_of(binding: Binding) -> tuple[DeviceUse, ...]:
+    """The same for any binding: one that says nothing is a CPU's."""
+    return binding.uses if isinstance(binding, HasUses) else (DeviceUse(kind="cpu", memory=binding.memory),)
 
 
 @runtime_checkable

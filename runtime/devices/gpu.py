@@ -24,7 +24,17 @@ from kernels_gpu.device import Device, GpuError, GpuLostError, GpuMemoryError
 from kernels_gpu.launches import Best as WantedBest
 from kernels_gpu.plan import GpuBill, GpuLimits, UnsupportedError
 from models.segments import Segment
-from runtime.devices.binding import Batch, Best, BestRows, DeviceMemory, DeviceOptions, DeviceTimes, Limits
+from runtime.devices.binding import (
+    Batch,
+    Best,
+    BestRows,
+    CardPlace,
+    DeviceMemory,
+    DeviceOptions,
+    DeviceTimes,
+    DeviceUse,
+    Limits,
+)
 from runtime.devices.phases import Piece, in_order, pieces_of
 from runtime.errors import Cancelled, CapacityError, DeviceError, DeviceLostError
 
@@ -40,12 +50,29 @@ class GpuBinding:
     A part that takes the hidden state is driven by a HybridBinding, through begin() and finish().
     """
 
-    def __init__(self, model: GpuModel, limits: Limits) -> None:
+    def __init__(self, model: GpuModel, limits: Limits, *, free_bytes: int | None = None) -> None:
+        """free_bytes: of the card, before anything of this program was on it; None where that is not known."""
         self._model = model
+        self._free_before_bytes = free_bytes
         self.limits = replace(limits, num_states=0)
         self.vocab_size = model.segment.program.vocab_size
-        self.memory = _memory(model.bill)
+        self.memory = _memory(model.reserved)
         self.notes: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        return (DeviceUse(kind="gpu", memory=self.memory, own_bytes=self._own_bytes()),)
+
+    def _own_bytes(self) -> int | None:
+        if self._free_before_bytes is None:
+            return None
+        device = self._model.device
+        try:
+            device.use()
+            free_bytes = device.memory().free_bytes
+        except GpuError:
+            return None  # a card that was lost holds nothing
+        return max(0, self._free_before_bytes - free_bytes - self.memory.total_bytes)
 
     @property
     def times(self) -> DeviceTimes:
@@ -137,6 +164,22 @@ def the_card(kernel_folder: Path, bus_id: str | None) -> Device:
         return open_card(kernel_folder / "gpu", bus_id=bus_id)
 
 
+_taken_by_opening: dict[str | None, int] = {}
+"""Bytes that a card's context took when this process opened it, by bus id: they stay until the process ends."""
+
+
+def _open(kernel_folder: Path, place: CardPlace) -> tuple[Device, int | None]:
+    """(the card, what was free on it before this process used it, if that is known)."""
+    device = the_card(kernel_folder, place.bus_id)
+    with gpu_errors():
+        device.use()
+        free_bytes = device.memory().free_bytes
+    if place.free_bytes is None:
+        return device, None
+    taken = _taken_by_opening.setdefault(place.bus_id, max(0, place.free_bytes - free_bytes))
+    return device, free_bytes + taken
+
+
 def price(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What bind() will reserve on the card, to the byte.  Raises DeviceError for what the card can't run."""
     with gpu_errors():
@@ -144,18 +187,17 @@ def price(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMe
 
 
 def bind(
-    segment: Segment, file: ModelFile, options: DeviceOptions, progress: Progress, *, card: str | None
+    segment: Segment, file: ModelFile, options: DeviceOptions, progress: Progress, *, card: CardPlace
 ) -> GpuBinding:
     """Compiles what kernels are missing, uploads the weights and reserves all memory; the file may be closed after it.
 
     progress(stage, done, total) is called from this thread, with "gpu-kernels" and "gpu-weights"; what it raises ends
-    the binding.  card: its bus id, None for the first.  Raises CapacityError when the card has no room, DeviceError for
+    the binding.  Raises CapacityError when the card has no room, DeviceError for
     everything else.
     """
-    device = the_card(options.kernel_folder, card)
+    device, free_before_bytes = _open(options.kernel_folder, card)
     needed = price(segment, file, options)
     with gpu_errors():
-        device.use()
         free_bytes = device.memory().free_bytes
     try:
         model = bind_gpu(
@@ -174,7 +216,7 @@ def bind(
         ) from error
     except (GpuError, UnsupportedError) as error:
         raise DeviceError(_sentence(str(error))) from error
-    return GpuBinding(model, options.limits)
+    return GpuBinding(model, options.limits, free_bytes=free_before_bytes)
 
 
 def gpu_limits(options: DeviceOptions) -> GpuLimits:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from runtime.devices.binding import Batch, Best, BestRows, DeviceTimes, Limits
+from runtime.devices.binding import Batch, Best, BestRows, DeviceTimes, DeviceUse, Limits, uses_of
 from runtime.devices.cpu import CpuBinding
 from runtime.devices.gpu import GpuBinding
 from runtime.devices.phases import Piece, pieces_of
@@ -35,6 +35,10 @@ class HybridBinding:
         self.memory = lower.memory.plus(upper.memory)
         self.notes = (*lower.notes, *upper.notes)
         self._cpu_ms = 0.0
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        return (*uses_of(self._lower), *self._upper.uses)
 
     @property
     def times(self) -> DeviceTimes:

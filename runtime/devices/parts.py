@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from runtime.devices import cpu
-from runtime.devices.binding import Binding, DeviceOptions
+from runtime.devices.binding import Binding, CardPlace, DeviceOptions
 from runtime.devices.pricing import Split, cpu_options, cpu_program
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def bind(
-    parts: Split, file: ModelFile, options: DeviceOptions, progress: Progress, *, card: str | None = None
+    parts: Split, file: ModelFile, options: DeviceOptions, progress: Progress, *, card: CardPlace | None = None
 ) -> Binding:
     """Makes everything ready; the file may be closed after it.
 
-    progress(stage, done, total) is called from this thread; what it raises ends the binding.  card: the bus id of the
-    one for the GPU's part.  Raises CapacityError and DeviceError.
+    progress(stage, done, total) is called from this thread; what it raises ends the binding.  card: for the GPU's
+    part, the first if none is named.  Raises CapacityError and DeviceError.
     """
     if parts.gpu is None:
         assert parts.cpu is not None, "a program has operations"
@@ -35,7 +35,7 @@ def bind(
 
     with ExitStack() as stack:
         # The card first: it is the one that may have no room, and the CPU's kernels may take long.
-        upper = gpu.bind(parts.gpu, file, options, progress, card=card)
+        upper = gpu.bind(parts.gpu, file, options, progress, card=card or CardPlace())
         stack.callback(upper.close)
         binding: Binding = upper
         if parts.cpu is not None:

@@ -21,8 +21,10 @@ from runtime.devices.binding import (
     DeviceMemory,
     DeviceOptions,
     DeviceTimes,
+    DeviceUse,
     FindsBest,
     HasTimes,
+    uses_of,
 )
 from runtime.errors import Cancelled, CapacityError, DeviceError, DeviceLostError, DeviceReplaced
 from runtime.machine import read_machine
@@ -51,6 +53,10 @@ class RecoveringBinding:
     @property
     def memory(self) -> DeviceMemory:
         return self._binding.memory
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        return uses_of(self._binding)
 
     @property
     def times(self) -> DeviceTimes:

@@ -68,7 +68,7 @@ def load_model(path: Path, options: EngineOptions, progress: LoadProgress) -> Lo
     """As Engine.load does, without the engine; raises the same."""
     with open_adapted(path, options.adapters) as file:
         placement = place(file, options, read_machine(), cards=usable_cards(options))
-        card = placement.card.bus_id if placement.card else None
+        card = placement.card_place
         binding = parts.bind(placement.split, file, placement.device_options, progress, card=card)
         return Loaded(
             binding=binding,

@@ -11,8 +11,11 @@ from emulated_device import EmulatedDevice
 from emulated_gpu import install, install_failure
 from tiny_models import TinyShape, write_tiny_model
 
+from app.loading import described
 from kernels_gpu.device import GpuMissingError
 from models.gguf_file import open_model_file
+from models.transfers import size_text
+from runtime.devices.binding import DeviceUse
 from runtime.engine import Engine
 from runtime.errors import CapacityError, DeviceError
 from runtime.machine import read_machine
@@ -20,6 +23,7 @@ from runtime.options import EngineOptions, GenerateOptions
 from runtime.placement import Placement, place, usable_cards
 from runtime.sampling import SamplingOptions
 from runtime.speculation.options import SpeculationOptions
+from runtime.survey import CARD_OWN_BYTES
 
 PROMPT = [5 + index * 7 % 300 for index in range(70)]
 OPTIONS = EngineOptions(max_sequences=2, batch_size=64, threads=2, context_size=192, vram_margin_bytes=0)
@@ -92,6 +96,30 @@ def test_guessing_ahead_changes_no_token(
     assert result.ids == plain.ids
     assert result.speculation is not None
     assert result.speculation.drafted > 0
+
+
+@pytest.mark.parametrize("gpu_layers", [1, "all"])
+def test_what_a_card_holds_is_counted_and_what_its_driver_takes_is_measured(
+    gpu_layers: int | Literal["all"], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = install(monkeypatch, EmulatedDevice(module_bytes=1000))
+    with Engine.load(path, replace(OPTIONS, gpu_layers=gpu_layers)) as engine:
+        assert engine.bill is not None
+        for use in engine.uses:
+            planned = engine.bill.on(use.kind)
+            assert planned is not None and use.memory == planned.memory
+        assert [use.kind for use in engine.uses] == (["gpu"] if gpu_layers == "all" else ["cpu", "gpu"])
+        on_card = engine.uses[-1]
+        taken = card.total_bytes - card.memory().free_bytes
+        assert on_card.own_bytes is not None
+        kernels_bytes = on_card.own_bytes - CARD_OWN_BYTES
+        assert kernels_bytes > 0 and kernels_bytes % 1000 == 0
+        assert on_card.memory.total_bytes + kernels_bytes == taken
+        said = described(engine)
+        assert f"GPU: {on_card.memory}, driver and recorded steps {size_text(on_card.own_bytes)} (planned: " in said
+    with Engine.load(path, replace(OPTIONS, device="cpu")) as engine:
+        assert engine.uses == (DeviceUse(kind="cpu", memory=engine.memory),)
+        assert f"threads; {engine.memory}" in described(engine)
 
 
 @pytest.mark.parametrize("gpu_layers", [1, "all"])

@@ -122,8 +122,16 @@ def test_of_two_cards_one_is_used_and_the_other_named(large: ModelFile) -> None:
     placement = place(large, EngineOptions(), fake_machine(), cards=cards_of(small, wide))
     assert (placement.card, placement.gpu_layers) == (wide, 32)
     assert placement.reasons[0] == (
-        "Of 2 GPUs the Fake 12 GB (1) is used, which has most memory free; not Fake 4 GB (0)."
+        "Of 2 GPUs the Fake 12 GB (1) is used, which has most memory free; not Fake 4 GB (0). One is used at a time: "
+        "--device NUMBER says which."
     )
+    asked = place(large, EngineOptions(device=0), fake_machine(), cards=cards_of(small, wide))
+    assert asked.card == small and 0 < asked.gpu_layers < 32
+    assert asked.reasons[0].startswith("Of 2 GPUs the Fake 4 GB (0) is used, as asked for; not Fake 12 GB (1).")
+    old = cards_of(wide, fake_card(24, index=3, capability=(6, 1)))
+    for number, fault in ((0, "is not there"), (3, "is older than what")):
+        with pytest.raises(DeviceError, match=rf"^GPU {number}, which --device names, {fault}.*used: 1 \(Fake 12 GB\)"):
+            place(large, EngineOptions(device=number), fake_machine(), cards=old)
     busy = cards_of(small, with_free(wide, 3 * GIB))
     assert place(large, EngineOptions(), fake_machine(), cards=busy).card == small
 

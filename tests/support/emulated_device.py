@@ -175,8 +175,9 @@ class EmulatedDevice:
     """kernels_gpu.device.Device on this processor.
 
     total_bytes: how large the card is.  fails_at: the number of the allocation that fails, launch_fails_at: that of
-    the launch after which the card is lost.  is_sanitized: memory comes from malloc, byte for byte, and kernels are
-    built with AddressSanitizer: the process must have been started with it (see sanitized_model.py).
+    the launch after which the card is lost.  module_bytes: what a file of kernels takes when it is loaded.
+    is_sanitized: memory comes from malloc, byte for byte, and kernels are built with AddressSanitizer: the process must
+    have been started with it (see sanitized_model.py).
     """
 
     order: Order = "ascending"
@@ -185,18 +186,20 @@ class EmulatedDevice:
     launch_fails_at: int | None = None
     extra_flags: tuple[str, ...] = ()
     is_sanitized: bool = False
+    module_bytes: int = 0
     name: str = "emulated card"
     architecture: str = "86"
     num_launches: int = 0
     num_allocations: int = 0
     downloaded_bytes: int = 0
+    _num_loaded: int = 0
     _blocks: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def use(self) -> None:
         pass
 
     def memory(self) -> MemoryFacts:
-        used = sum(size for _, size in self._blocks.values())
+        used = sum(size for _, size in self._blocks.values()) + self._num_loaded * self.module_bytes
         return MemoryFacts(free_bytes=self.total_bytes - used, total_bytes=self.total_bytes)
 
     def allocate(self, size_bytes: int, purpose: str) -> Region:
@@ -229,6 +232,7 @@ class EmulatedDevice:
         return np.zeros(shape, dtype)
 
     def load(self, source: Path, defines: Sequence[str], names: Sequence[str]) -> dict[str, Kernel]:
+        self._num_loaded += 1
         sanitizer = ("-fsanitize=address",) if self.is_sanitized else ()
         library = _library(source, tuple(defines), (*self.extra_flags, *sanitizer))
         found: dict[str, Kernel] = {}

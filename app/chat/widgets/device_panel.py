@@ -95,6 +95,7 @@ class DevicePanel(Vertical):
             num_tokens=len(piece.token_ids),
             is_guessed=piece.is_guessed,
             num_drafted=piece.num_drafted,
+            spent=piece.spent,
             at_s=piece.at_s,
         )
 

@@ -16,10 +16,12 @@ from command_line import run_tandem
 
 import app.bench.command
 from app.bench.command import run
+from app.profiles import Profile, profile_path, save_profile
 from runtime.benchmark.results import Row
 from runtime.benchmark.session import BenchSession
 from runtime.benchmark.trials import BenchStopped
 from runtime.benchmark.workloads import BenchPlan
+from runtime.machine import read_machine
 
 ROWS = (make_row(), peer_row())
 
@@ -79,6 +81,50 @@ def command(
         lambda request, console: run(request, console, make_session=played),  # type: ignore[arg-type]
     )
     return run_tandem("bench", *arguments)
+
+
+@pytest.fixture
+def tuned(model: Path) -> Profile:
+    """What `tandem tune` found for the model on this machine."""
+    machine = read_machine()
+    profile = Profile(
+        model_file=model.name, size_bytes=0, cpu_name=machine.cpu_name, num_cores=machine.num_cores,
+        allowed_cpus=machine.allowed_cpus, gpu=None, context_size=2048, threads=1, batch_size=128,
+        cache_type_k="q8_0", cache_type_v="q8_0", most_gpu_layers=7, tokens_per_s=1.0, prompt_tokens_per_s=1.0,
+        answer_tokens_per_s=1.0, read_bytes_per_s=None, date="2026-01-02",
+    )  # fmt: skip
+    save_profile(profile, profile_path(model))
+    return profile
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[BenchPlan, str]:
+    """The plan that is measured, and stderr."""
+    session = PlaybackSession()
+    _, _, stderr = command(monkeypatch, *arguments, session=session)
+    return session.plans[-1], stderr
+
+
+def test_a_profile_holds_as_for_other_runs(monkeypatch: pytest.MonkeyPatch, model: Path, tuned: Profile) -> None:
+    plan, stderr = planned(monkeypatch, str(model))
+    assert (plan.threads, plan.batch_sizes, plan.cache_types_k, plan.most_gpu_layers) == ((1,), (128,), ("q8_0",), 7)
+    assert f"profile: {tuned} (tuned 2026-01-02" in stderr
+    plan, _ = planned(monkeypatch, str(model), "-t", "2,1", "-ctk", "f16")
+    assert (plan.threads, plan.cache_types_k, plan.cache_types_v) == ((2, 1), ("f16",), ("f16",))
+    assert planned(monkeypatch, str(model), "-d", "4096")[0].most_gpu_layers is None  # more than it was measured with
+
+
+def test_a_profile_can_be_left_out(
+    monkeypatch: pytest.MonkeyPatch, model: Path, tuned: Profile, tmp_path: Path
+) -> None:
+    for arguments in ([str(model), "--no-profile"], [str(model), "--activations", "fast"]):
+        plan, stderr = planned(monkeypatch, *arguments)
+        assert (plan.threads, plan.most_gpu_layers) == ((None,), None)
+        assert "profile" not in stderr
+    other = tmp_path / "another.gguf"
+    other.touch()
+    plan, stderr = planned(monkeypatch, str(model), str(other))
+    assert plan.threads == (None,)
+    assert "their profiles are left out" in stderr
 
 
 def test_the_table_is_all_that_reaches_stdout(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:

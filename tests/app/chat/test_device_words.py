@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.chat.device_words import DeviceFigures, device_lines, sparkline
-from app.chat.engine_port import MemoryUse
+from app.chat.engine_port import MemoryUse, Spent
 from app.chat.model_port import Bill
 from app.chat.model_words import fit_words
 from app.chat.pass_log import PassFigures, PassLog
@@ -52,6 +52,22 @@ def test_the_time_between_two_replies_is_no_pass() -> None:
     log.add("b", num_tokens=1, is_guessed=False, num_drafted=0, at_s=100.0)
     assert log.figures == PassFigures()
     assert [piece.text for piece in log.pieces] == ["b"]
+
+
+def test_what_a_token_takes_on_each_device_leaves_the_prompt_out() -> None:
+    log = PassLog()
+    for start_ms in (0.0, 5000.0):  # reading a prompt takes long
+        log.begin()
+        for index in range(3):
+            spent = Spent(cpu_ms=start_ms + 4.0 * index, gpu_ms=2.0 * index, transfer_ms=0.5 * index)
+            log.add("a", num_tokens=1, is_guessed=False, num_drafted=0, at_s=start_ms + index, spent=spent)
+        assert log.figures.spent_a_token == Spent(cpu_ms=4.0, gpu_ms=2.0, transfer_ms=0.5)
+    memory = (*FULL.memory, MemoryUse(device="RTX 9", weights_bytes=50 * MB, own_bytes=310 * MB))
+    passes = replace(FULL.passes, spent_a_token=log.figures.spent_a_token)
+    lines = device_lines(replace(FULL, passes=passes, memory=memory), 80)
+    assert lines[1] == "Where   CPU 4.0 · GPU 2.0 · copies 0.5 ms"
+    place = lines.index("RTX 9   360.0 MB")
+    assert lines[place + 1 : place + 3] == [" weights 50.0 MB", " driver 310.0 MB"]
 
 
 def test_all_that_is_known_is_said() -> None:
