@@ -37,7 +37,7 @@ def test_the_table_names_every_part_of_the_bill(large: Path) -> None:
         "                      CPU       GPU",
         "weights          429.8 MB    4.2 GB",
         "KV cache f16      33.6 MB    1.0 GB",
-        "workspace        112.7 MB  182.2 MB",
+        "workspace        112.7 MB  192.7 MB",
         "driver, graphs          -  402.7 MB",
         "total            576.1 MB    5.8 GB",
         "free              68.7 GB    6.4 GB",
@@ -45,7 +45,7 @@ def test_the_table_names_every_part_of_the_bill(large: Path) -> None:
         "                     fits      fits",
         "",
         "layers   the last 31 of 32 on the Fake 6 GB",
-        "context  8192 tokens; 8704 would fit, of 131072 that it was trained for",
+        "context  8192 tokens; 8576 would fit, of 131072 that it was trained for",
         "batch    512 tokens",
         "threads  2",
     ]
@@ -87,7 +87,9 @@ def test_a_plan_that_does_not_fit_is_shown_and_fails(large: Path, tmp_path: Path
     assert status == 1
     assert "too much" in stdout and "layers   all 32 on the imagined GPU of 6 GB" in stdout
     assert stderr.startswith("tandem: With a context of 32768 tokens, 32 layers and the head take 9.5 GB (")
-    assert stderr.endswith("What fits: -ngl 19, or -c 5120, or -c 9664 with -ctk q8_0 -ctv q8_0.\n")
+    assert stderr.endswith(
+        "What fits: -ngl 19, or -c 5056, or -c 9536 with -ctk q8_0 -ctv q8_0, or -c 17920 with -ctk q4_0 -ctv q4_0.\n"
+    )
 
 
 def test_a_tiny_model_fits_and_says_so_as_json_too(tmp_path: Path) -> None:
