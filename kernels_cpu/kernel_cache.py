@@ -129,16 +129,17 @@ class KernelCache:
     def _compile_and_read(self, names: Sequence[str], progress: Progress | None) -> dict[str, bytes | None]:
         """The code of kernels that are missing; what the folder can't take goes on elsewhere, for this run alone."""
         self._prepare_folder()
-        with self._alone(lambda: progress and progress(0, len(names))):
+        with self._alone(names, progress):
             codes = {name: self._read(name) for name in names}
             missing = [name for name, code in codes.items() if code is None]
             return codes | self._compile_missing(missing, progress)
 
     @contextmanager
-    def _alone(self, wait: Callable[[], object]) -> Iterator[None]:
+    def _alone(self, names: Sequence[str], progress: Progress | None) -> Iterator[None]:
         """Lets one process compile at a time, so that two that start together don't both compile everything.
 
-        wait() is called while another one does.  One that takes too long (stopped, perhaps) is waited for no longer.
+        Progress tells what another one has compiled meanwhile.  One that compiles nothing for long (stopped, perhaps)
+        is waited for no longer.
         """
         try:
             lock = (self.folder / LOCK_NAME).open("wb")
@@ -146,13 +147,17 @@ class KernelCache:
             yield  # compiling will say what is wrong with the folder
             return
         with lock:
-            end_s = time.monotonic() + LONGEST_WAIT_S
-            while time.monotonic() < end_s:
+            num_there, end_s = -1, 0.0
+            while num_there < 0 or time.monotonic() < end_s:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    wait()
+                    found = sum((self.folder / f"{name}.o").exists() for name in names)
+                    if found > num_there:
+                        num_there, end_s = found, time.monotonic() + LONGEST_WAIT_S
+                    if progress is not None:
+                        progress(min(found, len(names) - 1), len(names))
                     time.sleep(WAIT_STEP_S)
                 except OSError:
                     break  # a file system without locks: at worst something is compiled twice

@@ -42,10 +42,6 @@ class CacheType:
         scales = 2 * (head_dim // SCALE_BLOCK) if self.has_scales else 0
         return scales + head_dim * self.bits // 8
 
-    def scales_bytes(self, head_dim: int) -> int:
-        """Bytes of the scales of one key or value."""
-        return 2 * (head_dim // SCALE_BLOCK) if self.has_scales else 0
-
 
 CACHE_TYPES: Mapping[str, CacheType] = {
     kind.name: kind

@@ -62,11 +62,6 @@ class Team:
     def _set(self, offset: int, value: int) -> None:
         self._words[offset // 8] = value
 
-    @property
-    def working_threads(self) -> int:
-        """How many threads take part at present: fewer than all while other programs crowd the machine."""
-        return int(self._words[table.THREADS // 8])
-
     def run(self, program: int, kind: int | None = None) -> bool:
         """Runs a table of steps; False when `cancel` stopped it.  One caller at a time.
 

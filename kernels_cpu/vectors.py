@@ -101,7 +101,6 @@ def _storer(kind, numba_type, narrow=False):
 word = _loader(I64, types.int64)
 load_i32 = _loader(I32, types.int64, "sext")
 load_u8 = _loader(I8, types.int64, "zext")
-load_i8 = _loader(I8, types.int64, "sext")
 load_u16 = _loader(I16, types.int64, "zext")
 load_float = _loader(F32, types.float32)
 store_word = _storer(I64, types.int64)
@@ -154,17 +153,6 @@ def load_bf16(typing_context, address):
         wide = builder.zext(raw, ir.VectorType(I32, WIDTH))
         wide = builder.shl(wide, ir.Constant(ir.VectorType(I32, WIDTH), [16] * WIDTH))
         return builder.bitcast(wide, ir.VectorType(F32, WIDTH))
-
-    return f32x16(types.intp), emit
-
-
-@intrinsic
-def load_bytes(typing_context, address):
-    """16 int8 from an address, as float32."""
-
-    def emit(context, builder, signature, args):
-        narrow = _emitter(builder).load(ir.VectorType(I8, WIDTH), args[0])
-        return builder.sitofp(narrow, ir.VectorType(F32, WIDTH))
 
     return f32x16(types.intp), emit
 

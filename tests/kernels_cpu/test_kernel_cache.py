@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,6 +190,36 @@ def test_one_that_hangs_is_not_waited_for_without_end(folder: Path, monkeypatch:
     with (KernelCache(folder, ISA).folder / LOCK_NAME).open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert packs(compiled(folder, [NAME, OTHER])[2][NAME])
+
+
+def test_one_that_goes_on_is_waited_for_however_slow_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process needs far longer than the limit for both kernels, but not for one."""
+    monkeypatch.setattr(kernel_cache, "LONGEST_WAIT_S", 20.0)
+    own = KernelCache(folder, ISA).folder
+    codes = {name: (own / f"{name}.o").read_bytes() for name in (NAME, OTHER)}
+    for name in codes:
+        (own / f"{name}.o").unlink()
+    now_s = [0.0]
+    seen: list[tuple[int, int]] = []
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], time=time.time, sleep=lambda duration_s: None)
+    monkeypatch.setattr(kernel_cache, "time", clock)
+    with (own / LOCK_NAME).open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def pass_time(done: int, total: int) -> None:
+            seen.append((done, total))
+            now_s[0] += 5.0
+            if now_s[0] == 15.0:
+                (own / f"{NAME}.o").write_bytes(codes[NAME])
+            elif now_s[0] == 30.0:
+                (own / f"{OTHER}.o").write_bytes(codes[OTHER])
+                fcntl.flock(held, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(
+            KernelCache, "_start_compiler", lambda self, names: pytest.fail(f"{names} are compiled again")
+        )
+        assert packs(KernelCache(folder, ISA).load([NAME, OTHER], pass_time)[NAME])
+    assert seen == [(0, 2)] * 3 + [(1, 2)] * 3
 
 
 def test_a_file_system_without_locks_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
