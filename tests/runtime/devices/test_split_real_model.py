@@ -17,9 +17,9 @@ from runtime.devices import parts, pricing
 from runtime.devices.binding import Batch, DeviceOptions, Limits
 from runtime.options import EngineOptions
 
-COUNT, CLEAR_GAP = 4, 0.3  # tokens; nats
+CLEAR_GAP = 0.3  # nats
 OPTIONS = DeviceOptions(
-    limits=Limits(max_batch_tokens=COUNT, max_outputs=COUNT, max_sequences=1, context_size=64, num_pages=1),
+    limits=Limits(max_batch_tokens=16, max_outputs=16, max_sequences=1, context_size=64, num_pages=1),
     threads=2,
     cache_type_k="f16",
     cache_type_v="f16",
@@ -30,8 +30,8 @@ OPTIONS = DeviceOptions(
 
 
 def teacher_forced(path: Path, gpu_layers: int, ids: np.ndarray, num_prompt: int) -> np.ndarray:
-    """log probabilities [COUNT, vocabulary] after each of the first tokens."""
-    positions = np.arange(COUNT, dtype=np.int32)
+    """log probabilities [tokens, vocabulary] after each of the ids."""
+    positions = np.arange(len(ids), dtype=np.int32)
     batch = Batch(
         token_ids=ids,
         positions=positions,
@@ -48,28 +48,34 @@ def teacher_forced(path: Path, gpu_layers: int, ids: np.ndarray, num_prompt: int
         return log_softmax(binding.run(batch))
 
 
-# Emulating tensor cores takes long: one layer of a prompt is enough of that.
-SPLITS = [(1, 2, False), (15, 0, False), (30, 0, False)]
+# Layers on the card, tokens, those of them that are a prompt's, and whether the card is this machine's.  Emulating
+# tensor cores takes long: one layer of a short prompt is enough of that.
+SPLITS = [(1, 4, 2, False), (1, 16, 0, False), (15, 16, 0, False), (30, 16, 0, False)]
 ON_CARD = [
-    pytest.param(gpu_layers, num_prompt, True, marks=pytest.mark.gpu)
+    pytest.param(gpu_layers, 16, num_prompt, True, marks=pytest.mark.gpu)
     for gpu_layers in (1, 15, 30)
-    for num_prompt in (0, 2, 4)
+    for num_prompt in (0, 2, 16)
 ]
 
 
-@pytest.mark.parametrize(("gpu_layers", "num_prompt", "is_real"), [*SPLITS, *ON_CARD])
+@pytest.mark.parametrize(("gpu_layers", "count", "num_prompt", "is_real"), [*SPLITS, *ON_CARD])
 def test_smollm2_says_the_same_at_every_split(
-    gpu_layers: int, num_prompt: int, is_real: bool, model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    gpu_layers: int,
+    count: int,
+    num_prompt: int,
+    is_real: bool,
+    model_path: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     exact = load_exact("smollm2-135m")[0]
-    path, ids = model_path("smollm2-135m"), np.array(exact.ids[:COUNT], np.int32)
+    path, ids = model_path("smollm2-135m"), np.array(exact.ids[:count], np.int32)
     expected = teacher_forced(path, 0, ids, num_prompt)
     if not is_real:
         install(monkeypatch)
     found = teacher_forced(path, gpu_layers, ids, num_prompt)
     for logprobs in (expected, found):
-        assert divergences(exact.top_ids[:COUNT], exact.top_logprobs[:COUNT], logprobs)[1:].mean() < 0.01
+        assert divergences(exact.top_ids[:count], exact.top_logprobs[:count], logprobs)[1:].mean() < 0.01
     best = np.sort(expected, axis=1)[:, -2:]
     is_clear = best[:, 1] - best[:, 0] > CLEAR_GAP
-    assert is_clear.sum() >= 3
+    assert is_clear.sum() >= count // 2
     np.testing.assert_array_equal(found.argmax(axis=1)[is_clear], expected.argmax(axis=1)[is_clear])
