@@ -5,7 +5,7 @@ Owns the walking. Every function takes a conversation and gives another; no turn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from app.chat.conversation import Conversation, Turn
@@ -46,6 +46,29 @@ def showing(conversation: Conversation, turn_id: str) -> Conversation:
     while following := children.get(leaf):
         leaf = max(following, key=lambda turn: turn.created_at).id
     return ending_at(conversation, leaf)
+
+
+def without(conversation: Conversation, turn: Turn) -> Conversation:
+    """The conversation without this turn alone: what followed it, on any branch, follows the turn before it now.
+
+    Where nothing followed, the branch ends before it, or shows another version of it where there is one.
+    """
+    others = [other for other in siblings(conversation, turn) if other.id != turn.id]
+    rest = [replace(kept, parent=turn.parent) if kept.parent == turn.id else kept for kept in conversation.all_turns]
+    whole = replace(conversation, turns=(), others=tuple(kept for kept in rest if kept.id != turn.id))
+    if turn.id == conversation.window_start:
+        behind = conversation.turns[conversation.first_seen + 1 :]
+        whole = replace(whole, window_start=behind[0].id if behind else None)
+    if conversation.leaf != turn.id:
+        return ending_at(whole, conversation.leaf)
+    return showing(whole, others[-1].id) if others else ending_at(whole, turn.parent)
+
+
+def with_again(conversation: Conversation, turn: Turn, followers: Iterable[str], leaf: str | None) -> Conversation:
+    """The conversation with a turn that was taken out put back before those that followed it; `leaf` is shown last."""
+    moved = set(followers)
+    rest = [replace(kept, parent=turn.id) if kept.id in moved else kept for kept in conversation.all_turns]
+    return ending_at(replace(conversation, turns=(), others=(*rest, turn)), leaf)
 
 
 def siblings(conversation: Conversation, turn: Turn) -> list[Turn]:

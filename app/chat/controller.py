@@ -7,8 +7,10 @@ is driven from the screen's thread alone: by what the user did, and by `tick`, w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import groupby
+from typing import cast
 
 from app.chat import events
 from app.chat.active_reply import ActiveReply
@@ -21,6 +23,7 @@ from app.chat.engine_thread import EngineThread, ReplyRequest
 from app.chat.library import Library
 from app.chat.model_keeper import ModelKeeper
 from app.chat.recorder import Recorder
+from app.chat.refusals import Refusals
 from app.chat.revisions import Revisions
 from app.chat.status_keeper import StatusKeeper
 from app.chat.view import ChatView, Phase
@@ -52,7 +55,6 @@ class ChatController:
         self._engine = engine
         self._recorder = recorder
         self._mailbox = mailbox
-        self._keys = keys
         self._system = system
         self._clock = clock
         self._saved_at_s = 0.0
@@ -64,6 +66,7 @@ class ChatController:
         self.window = WindowKeeper(self, engine, recorder, view, self._status)
         self._told_notes: set[str] = set()
         self.conversation = Conversation(system=system)
+        self.refusals = Refusals(self, keys)
         self.library = Library(self, recorder, view, opening_key=keys.hint("open"), continues_last=continues_last)
         self.attaching = Attaching(self, engine, recorder, view)
         self.revisions = Revisions(self, self.library, recorder)
@@ -78,6 +81,11 @@ class ChatController:
         if self._model.error:
             return Phase.FAILED
         return Phase.LOADING if self._model.is_loading else Phase.IDLE
+
+    @property
+    def fault(self) -> str:
+        """Why there is no model, where it could not be loaded."""
+        return self._model.error
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -123,7 +131,7 @@ class ChatController:
         """Sends a message; False (and a note that says why) where that can't be done now."""
         if not text.strip() and not self.conversation.attachments:
             return False
-        if refusal := self._refusal():
+        if refusal := self.refusals.to_ask():
             self._view.show_note(refusal, is_warning=True)
             return False
         if not self.attaching.attach_mentioned(text):
@@ -136,14 +144,6 @@ class ChatController:
         self._view.add_turn(question)
         self.answer(question)
         return True
-
-    def _refusal(self) -> str:
-        """Why the model can't be asked now, or nothing: while it is being loaded, a message waits."""
-        return {
-            Phase.REPLYING: f"The reply is still being written: {self._keys.hint('stop')} stops it.",
-            Phase.CHOOSING: "The window is full: choose first how to go on.",
-            Phase.FAILED: f"There is no model to answer: {self._model.error}",
-        }.get(self.phase, "")
 
     @property
     def can_stop(self) -> bool:
@@ -166,16 +166,9 @@ class ChatController:
             self._status.tell(activity="stopping")
         return True
 
-    def refusal_to_regenerate(self) -> str:
-        """Why there can be no other reply now, or nothing."""
-        turns = self.conversation.turns
-        if self.phase is not Phase.IDLE:
-            return self._refusal() or "The model is still being loaded."
-        return "" if turns and turns[-1].role is Role.ASSISTANT else "There is no reply yet."
-
     def regenerate(self) -> bool:
         """Asks for another reply to the last question; the old one stays in the store as a branch."""
-        if self.refusal_to_regenerate():
+        if self.refusals.to_regenerate():
             return False
         self.revisions.remember("the other reply")
         self._view.remove_turn(self.conversation.turns[-1])
@@ -183,16 +176,9 @@ class ChatController:
         self.answer(self.conversation.turns[-1])
         return True
 
-    def refusal_to_go_on(self) -> str:
-        """Why the last reply can't be gone on with now, or nothing."""
-        if (refusal := self.refusal_to_regenerate()) or self.conversation.turns[-1].can_go_on:
-            return refusal
-        is_finished = self.conversation.turns[-1].state is TurnState.FINISHED
-        return "The reply came to its end." if is_finished else "There is nothing of the reply to go on from."
-
     def go_on(self) -> bool:
         """Goes on with the last reply, where it did not come to its end or was edited."""
-        if self.refusal_to_go_on():
+        if self.refusals.to_go_on():
             return False
         self._reply = ActiveReply(self.conversation.turns[-1])
         self._ask(self._reply)
@@ -215,10 +201,6 @@ class ChatController:
     def new_conversation(self) -> None:
         """Leaves this conversation (it is kept) and begins an empty one."""
         self.show_other(Conversation())
-
-    def refusal_to_change(self) -> str:
-        """Why turns can't be changed now, or nothing."""
-        return self._refusal() if self.phase in (Phase.REPLYING, Phase.CHOOSING) else ""
 
     # What revisions and the library need.
 
@@ -268,9 +250,24 @@ class ChatController:
 
     def _take_events(self) -> bool:
         collected = self._mailbox.collect()
-        for event in collected:
-            self._take(event)
+        for turn_id, run in groupby(collected, lambda event: isinstance(event, events.ReplyGrew) and event.turn_id):
+            if not turn_id:
+                for event in run:
+                    self._take(event)
+            elif self._reply is not None and turn_id == self._reply.turn_id:
+                self._grow_reply(self._reply, cast("Iterator[events.ReplyGrew]", run))
         return bool(collected)
+
+    def _grow_reply(self, reply: ActiveReply, run: Iterator[events.ReplyGrew]) -> None:
+        """Takes in all that came since the last time at once: what the screen does a token would add up."""
+        pieces = list(run)
+        for piece in pieces:
+            reply.grow(piece)
+            self._view.follow_tokens(piece)
+        text, thinking = (
+            "".join(parts) for parts in zip(*((piece.text, piece.thinking) for piece in pieces), strict=True)
+        )
+        self._view.grow_reply(reply.turn_id, text, thinking)
 
     def _take(self, event: events.Event) -> None:
         if isinstance(event, events.HistoryEvent):
@@ -296,10 +293,6 @@ class ChatController:
                 reply.prompt_tokens = event.prompt_tokens
             case events.PrefillAdvanced():
                 reply.prefill = (event.done, event.total)
-            case events.ReplyGrew():
-                reply.grow(event)
-                self._view.grow_reply(event.turn_id, event.text, event.thinking)
-                self._view.follow_tokens(event)
             case events.WindowFull():
                 self.window.ask(event)
             case events.ReplyEnded():

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
 
 from app.chat.attachments import Attachment, prompt_text
 from app.chat.engine_port import EndReason, PromptTurn, ReplyFigures, Role
@@ -135,14 +136,21 @@ def prompt_turns(conversation: Conversation, vocabulary: str, *, first: int | No
     """What the model is to see: the system prompt, then the turns of the window (or from the index `first` on).
 
     A stopped or failed reply stays a turn of its own, empty if need be: the template closes it, so that the next
-    answer is to the next question. A reply with a thinking block goes back without it and without its ids.
+    answer is to the next question. A reply with a thinking block goes back without it and without its ids. Where a
+    turn between them was removed, turns of one speaker go back as one: templates want speakers to take turns.
     """
     start = conversation.first_seen if first is None else first
     words = conversation.system
     if conversation.summary and conversation.first_seen:
         words = f"{words}\n\n{SUMMARY_HEAD}\n{conversation.summary}".strip()
     system = [PromptTurn(role=Role.SYSTEM, text=words)] if words else []
-    return system + [_prompt_turn(turn, vocabulary) for turn in conversation.turns[start:]]
+    shown = [_prompt_turn(turn, vocabulary) for turn in conversation.turns[start:]]
+    spoken = [list(run) for _, run in groupby(shown, lambda turn: turn.role)]
+    return system + [run[0] if len(run) == 1 else _as_one(run) for run in spoken]
+
+
+def _as_one(run: Sequence[PromptTurn]) -> PromptTurn:
+    return PromptTurn(role=run[0].role, text="\n\n".join(filter(None, (turn.text for turn in run))))
 
 
 def _prompt_turn(turn: Turn, vocabulary: str) -> PromptTurn:

@@ -146,6 +146,8 @@ class EngineThread:
         with self._lock:
             if self._stream is not None:
                 self._stream.cancel()
+        if self._thread.ident is None:  # The chat was left before anything was begun.
+            return True
         self._requests.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

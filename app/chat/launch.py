@@ -20,7 +20,7 @@ from app.options import Preferences, engine_options, generate_options
 from app.profiles import with_profile
 
 _HISTORY_FILE = "conversations.db"
-_SWITCH_INTERVAL_S = 0.0005
+_SWITCH_INTERVAL_S = 0.0001
 
 
 def launch(options: ChatOptions) -> int:

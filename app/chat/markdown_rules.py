@@ -8,7 +8,7 @@ Knows nothing of widgets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block.table import escapedSplit
@@ -78,7 +78,7 @@ def _keep_the_deep(state: StateCore) -> None:
         return
     lines = state.src.split("\n")
     tokens: list[Token] = []
-    for block in _top_level_blocks(state.tokens):
+    for block in top_level_blocks(state.tokens):
         place = block[0].map
         if place is not None and any(token.level >= _SHOWN_NESTING for token in block):
             source = "\n".join(lines[place[0] : place[1]])
@@ -87,11 +87,12 @@ def _keep_the_deep(state: StateCore) -> None:
     state.tokens = tokens
 
 
-def _top_level_blocks(tokens: list[Token]) -> Iterator[list[Token]]:
+def top_level_blocks(tokens: Iterable[Token], *, level: int = 0) -> Iterator[list[Token]]:
+    """The tokens of each block by itself; with level 1, those of each item inside a list's own two tokens."""
     block: list[Token] = []
     for token in tokens:
         block.append(token)
-        if token.level == 0 and token.nesting <= 0:
+        if token.level == level and token.nesting <= 0:
             yield block
             block = []
 

@@ -68,6 +68,10 @@ class Recorder:
 
         self._jobs.put(save)
 
+    def remove_turn(self, conversation: Conversation, turn_id: str, moved: Sequence[Turn]) -> None:
+        """Takes a turn away, and keeps the conversation without it and the turns that stand elsewhere now."""
+        self._jobs.put(lambda store: store.remove_turn(conversation, turn_id, moved))
+
     def list_conversations(self) -> None:
         """Asks for the list of conversations."""
         self._jobs.put(lambda store: self._mailbox.post(HistoryListed(lines=tuple(store.conversations()))))
@@ -97,7 +101,14 @@ class Recorder:
         self._jobs.put(lambda store: self._mailbox.post(Searched(text=text, hits=tuple(store.search(text)))))
 
     def close(self, timeout_s: float) -> bool:
-        """Writes what is still waiting and closes the file; False where that took longer than `timeout_s`."""
+        """Writes what is still waiting and closes the file; False where that took longer than `timeout_s`.
+
+        Where it was never started, because the chat was left at once, the file is opened only for what waits.
+        """
+        if self._thread.ident is None:
+            if self._jobs.empty():
+                return True
+            self._thread.start()
         self._jobs.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

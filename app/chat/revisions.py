@@ -1,7 +1,9 @@
-"""What the user does to a conversation that stands already: edit, branch, walk its branches, rename, pin, delete, undo.
+"""What the user does to a conversation that stands already: edit, branch, walk its branches, remove a turn, rename,
+pin, delete, undo.
 
 Owns the steps that can be undone. Nothing is overwritten: an edited turn is a new one beside the old, on a branch of
-its own. Knows the rules of replies through the controller, the screen not at all.
+its own; a turn that is removed is gone from the file, and kept here for undo. Knows the rules of replies through the
+controller, the screen not at all.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from app.chat.attachments import Attachment
-from app.chat.branches import ending_at, showing, siblings
+from app.chat.branches import ending_at, showing, siblings, with_again, without
 from app.chat.conversation import Conversation, Turn, TurnState, title_of
 from app.chat.engine_port import Role
 from app.chat.library import Library
@@ -120,6 +122,25 @@ class Revisions:
                 self._library.open(conversation_id)
 
         self._add(None, f"the deletion of {title!r}", bring_back)
+
+    def remove(self, turn: Turn) -> None:
+        """Takes one turn out of the conversation, for good unless that is undone; what followed it stays."""
+        before = self._desk.conversation
+        followers = [other.id for other in before.all_turns if other.parent == turn.id]
+
+        def moved(conversation: Conversation) -> list[Turn]:
+            return [other for other in conversation.all_turns if other.id in followers]
+
+        def bring_back() -> None:
+            again = with_again(self._desk.conversation, turn, followers, before.leaf)
+            again = replace(again, window_start=before.window_start)
+            self._recorder.save_turns(again, [turn, *moved(again)])
+            self._desk.show_changed(again)
+
+        after = without(before, turn)
+        self._recorder.remove_turn(after, turn.id, moved(after))
+        self._desk.show_changed(after)
+        self._add(before.id, f"the removal of {title_of(turn.text)}", bring_back)
 
     def undo(self) -> str | None:
         """Takes the latest step back and says which; None where there is none to take back in what is shown."""

@@ -6,7 +6,8 @@ Owns the table. Ranges are the runtime's, help texts those of the flags.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.errors import UsageError, report_of
@@ -21,6 +22,7 @@ _CHOICES = {
     "activations": ("fast", "balanced", "exact"),
     "spec": ("off", "ngram", "draft", "auto"),
     "mirostat": ("0", "2"),
+    "draft_weights": ("q4_0", "stored"),
 }
 _DEFAULTS = {
     "system": "none",
@@ -29,9 +31,16 @@ _DEFAULTS = {
     "activations": "balanced",
     "spec": "auto, with a draft model",
     "draft_model": "the catalog's, if it is here",
+    "draft_weights": "q4_0",
+    "lora": "none",
+    "logit_bias": "none",
+    "banned_string": "none",
+    "stop": "none",
+    "dry_sequence_breaker": "line ends, colons, quotes, stars",
 }
 _TOLD_DEFAULT = re.compile(r"\(([^()]*)\)$")
 _SHOWN_LENGTH = 60
+_QUOTES = ("'", '"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +54,14 @@ class SettingField:
     option: Option
     choices: tuple[str, ...] = ()
 
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is several texts."""
+        return self.option.kind is tuple
+
 
 def _fields() -> tuple[SettingField, ...]:
-    options = {option.key: option for option in LOAD_OPTIONS + SAMPLING_OPTIONS if option.kind is not tuple}
+    options = {option.key: option for option in LOAD_OPTIONS + SAMPLING_OPTIONS}
     groups = dict.fromkeys(("system", "predict", "seed"), "Answers")
     groups |= {option.key: "Model and memory" for option in LOAD_OPTIONS if option.key not in _LEFT_OUT}
     groups |= {option.key: "Sampling" for option in SAMPLING_OPTIONS if option.key not in _LEFT_OUT}
@@ -67,7 +81,7 @@ def _fields() -> tuple[SettingField, ...]:
 
 def _title(option: Option) -> str:
     """What its flag is called."""
-    return option.names[-1].lstrip("-") if option.names else option.key
+    return next((name for name in option.names if name.startswith("--")), option.key).lstrip("-")
 
 
 FIELDS: tuple[SettingField, ...] = _fields()
@@ -88,7 +102,7 @@ def shown_value(field: SettingField, preferences: Preferences) -> str:
     value = getattr(preferences, field.key)
     if value is None:
         return default_words(field)
-    text = " ".join(str(value).split()) if isinstance(value, str) else f"{value}"
+    text = " ".join(typed_list(value).split() if isinstance(value, tuple) else str(value).split())
     return text if len(text) <= _SHOWN_LENGTH else text[: _SHOWN_LENGTH - 1] + "…"
 
 
@@ -101,7 +115,28 @@ def default_words(field: SettingField) -> str:
 def typed_value(field: SettingField, preferences: Preferences) -> str:
     """The value as it is edited, on one line: nothing stands for the default, \\n for a new line."""
     value = getattr(preferences, field.key)
+    if isinstance(value, tuple):
+        return typed_list(value)
     return "" if value is None else str(value).replace("\n", "\\n")
+
+
+def typed_list(texts: Sequence[str]) -> str:
+    """Several texts on one line, as `read_list` reads them."""
+    return " ".join(map(_quoted, texts)).replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    if text and not any(char.isspace() or char in _QUOTES for char in text):
+        return text
+    runs = [run for run in re.split('("+)', text) if run]  # each mark is quoted by the other
+    return "".join(f"'{run}'" if run.startswith('"') else f'"{run}"' for run in runs) or '""'
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """The texts between blanks; one with blanks in it stands in quotation marks. Raises ValueError for half a pair."""
+    reader = shlex.shlex(text, posix=True, punctuation_chars="")
+    reader.whitespace_split, reader.commenters, reader.escape = True, "", ""
+    return tuple(word.replace("\\n", "\n") for word in reader)
 
 
 def with_text(field: SettingField, text: str, preferences: Preferences) -> Preferences:
@@ -143,6 +178,11 @@ def with_preset(values: Mapping[str, object], preferences: Preferences) -> Prefe
 
 
 def _read(field: SettingField, text: str) -> object:
+    if field.is_list:
+        try:
+            return read_list(text) or None
+        except ValueError:
+            raise UsageError(f"{field.title}: a quotation mark is open in {ascii(text)}.") from None
     text = text.replace("\\n", "\n").strip()
     if not text:
         return None

@@ -170,12 +170,23 @@ class Store:
         """Writes the turns and the conversation that holds them, all or nothing."""
         with self._transaction() as connection:
             self._write_conversation(connection, conversation)
-            for turn in turns:
-                connection.execute(
-                    f"INSERT INTO turns (conversation, {_TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                    f"ON CONFLICT (id) DO UPDATE SET {_TURN_CHANGES}",
-                    (conversation.id, *_row_of_turn(turn)),
-                )
+            self._write_turns(connection, conversation, turns)
+
+    def remove_turn(self, conversation: Conversation, turn_id: str, moved: Sequence[Turn]) -> None:
+        """Takes a turn away, and writes the conversation without it and the turns that stand elsewhere now."""
+        with self._transaction() as connection:
+            self._write_conversation(connection, conversation)
+            self._write_turns(connection, conversation, moved)
+            connection.execute("DELETE FROM turns WHERE id = ?", (turn_id,))
+
+    @staticmethod
+    def _write_turns(connection: sqlite3.Connection, conversation: Conversation, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            connection.execute(
+                f"INSERT INTO turns (conversation, {_TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                f"ON CONFLICT (id) DO UPDATE SET {_TURN_CHANGES}",
+                (conversation.id, *_row_of_turn(turn)),
+            )
 
     def load(self, conversation_id: str) -> Conversation | None:
         """The conversation, the turns of its other branches apart; None where there is none of that id."""

@@ -36,7 +36,7 @@ from app.chat.model_desk import ModelDesk
 from app.chat.widgets.prompt import Prompt
 from app.options import Preferences
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ REPLY_COMMANDS = (
         help="another reply to the last question",
         handler=_regenerate,
         keys=("ctrl+r",),
-        refusal=lambda desk: desk.controller.refusal_to_regenerate(),
+        refusal=lambda desk: desk.controller.refusals.to_regenerate(),
     ),
     Command(
         name="continue",
@@ -65,7 +65,7 @@ REPLY_COMMANDS = (
         help="go on with a reply that was stopped or cut off",
         handler=_go_on,
         keys=("ctrl+g",),
-        refusal=lambda desk: desk.controller.refusal_to_go_on(),
+        refusal=lambda desk: desk.controller.refusals.to_go_on(),
     ),
     Command(
         name="think",

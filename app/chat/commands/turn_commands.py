@@ -1,4 +1,4 @@
-"""Commands for one turn: select, edit, branch, walk the branches, undo.
+"""Commands for one turn: select, edit, branch, remove, walk the branches, undo.
 
 A turn is the one that is selected, or the one whose number is given, or else the latest that suits.
 """
@@ -53,6 +53,21 @@ def _branch(desk: ChatScreen, argument: str) -> None:
     desk.show_note(f"What you send next follows turn {_number(desk, turn)}. {desk.keys.hint('undo')} takes that back.")
 
 
+def _remove(desk: ChatScreen, argument: str) -> None:
+    turn = turn_of(desk, argument)
+    if turn is None:
+        return
+    turns = desk.controller.conversation.turns
+    number = _number(desk, turn)
+    whose = "your message" if turn.role is Role.USER else "reply"
+    follows = ""
+    if number < len(turns):
+        before = f"follows turn {number - 1}" if number > 1 else "is the beginning"
+        follows = f" What came behind it {before} now."
+    desk.controller.revisions.remove(turn)
+    desk.show_note(f"Removed turn {number}, {whose}.{follows} {desk.keys.hint('undo')} brings it back.")
+
+
 def _tree(desk: ChatScreen, argument: str) -> None:
     def chosen(choice: BranchChoice | None) -> None:
         if choice is None:
@@ -81,7 +96,10 @@ def _select(desk: ChatScreen, argument: str, direction: int) -> None:
     if turn is None:
         desk.note.clear()
         return
-    hints = " · ".join(f"{desk.keys.hint(name)} {word}" for name, word in (("edit", "edit"), ("branch", "branch")))
+    hints = " · ".join(
+        f"{desk.keys.hint(name)} {word}"
+        for name, word in (("edit", "edit"), ("branch", "branch"), ("remove", "remove"))
+    )
     who = "your message" if turn.role is Role.USER else "reply"
     desk.show_note(f"Turn {_number(desk, turn)}, {who}: {hints} · {desk.keys.hint('stop')} back")
 
@@ -96,7 +114,7 @@ def _undo(desk: ChatScreen, argument: str) -> None:
 
 
 def _busy(desk: ChatScreen) -> str:
-    return desk.controller.refusal_to_change()
+    return desk.controller.refusals.to_change()
 
 
 def _no_turn(desk: ChatScreen) -> str:
@@ -120,6 +138,15 @@ TURN_COMMANDS = (
         handler=_branch,
         argument=NUMBER,
         keys=("alt+b",),
+        refusal=_no_turn,
+    ),
+    Command(
+        name="remove",
+        title="Remove a turn",
+        help="take one turn out, yours or the model's; what followed it stays",
+        handler=_remove,
+        argument=NUMBER,
+        keys=("alt+x",),
         refusal=_no_turn,
     ),
     Command(
@@ -165,7 +192,7 @@ TURN_COMMANDS = (
     Command(
         name="undo",
         title="Undo",
-        help="take back the last message, edit, branch, renaming or deletion",
+        help="take back the last message, edit, branch, renaming, removal or deletion",
         handler=_undo,
         keys=("alt+u",),
         refusal=_busy,

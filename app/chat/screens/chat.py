@@ -180,7 +180,7 @@ class ChatScreen(Screen[None]):
 
     def on_leave_wanted(self, message: LeaveWanted) -> None:
         if self.controller.phase is Phase.REPLYING:
-            self.show_note(self.controller.refusal_to_change(), is_warning=True)
+            self.show_note(self.controller.refusals.to_change(), is_warning=True)
         else:
             self.action_command("quit")
 
@@ -259,7 +259,7 @@ class ChatScreen(Screen[None]):
         return self.offers.is_open or self.editing.is_on or self.controller.can_stop
 
     def _save_edit(self, turn: Turn, text: str) -> None:
-        if sentence := self.controller.refusal_to_change():
+        if sentence := self.controller.refusals.to_change():
             self.show_note(sentence, is_warning=True)
         else:
             self.controller.revisions.edit(turn, text)

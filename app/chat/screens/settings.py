@@ -39,7 +39,8 @@ from app.errors import AppError
 from app.options import Preferences
 
 _APPLY, _KEEP, _NEAREST, _NEW_PRESET, _PRESET = "apply", "keep", "nearest", "new preset", "preset "
-_TITLE_COLUMNS = 20
+_TITLE_COLUMNS = 22
+_EMPTY = "Nothing stands for the default"
 _FREE = Cost(sentence="Nothing is changed.")
 
 
@@ -120,7 +121,8 @@ class SettingsScreen(ModalScreen[SettingsOutcome | None]):
             self._step(field, 1)
         elif field is not None:
             self._edited = field
-            self._edit(typed_value(field, self._wanted), "Nothing stands for the default")
+            words = 'Several between blanks, "in marks" where one holds blanks' if field.is_list else _EMPTY
+            self._edit(typed_value(field, self._wanted), words)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()

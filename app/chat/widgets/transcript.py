@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import Role
+from app.chat.widgets.blank_ground import BlankGround
 from app.chat.widgets.model_panel import ModelPanel
 from app.chat.widgets.turn_views import QuestionView, ReplyView
 
@@ -42,7 +43,7 @@ class WindowStart(Static):
         super().__init__(Content("─── the model sees what follows ───"))
 
 
-class Transcript(VerticalScroll, can_focus=False):
+class Transcript(BlankGround, VerticalScroll, can_focus=False):
     """Turns from the top, the latest at the end."""
 
     DEFAULT_CSS = """

@@ -21,6 +21,7 @@ from textual.widgets import Static
 from app.chat.conversation import Turn, TurnState
 from app.chat.plain_text import NeutralisingStream, neutralise, one_line
 from app.chat.widgets.attachment_bar import attachment_line
+from app.chat.widgets.blank_ground import BlankGround
 from app.chat.widgets.plain_title import PlainTitle
 from app.chat.widgets.reply_markdown import ReplyMarkdown
 from app.chat.widgets.steady_layout import steady_size
@@ -29,7 +30,7 @@ from app.chat.widgets.thinking_fold import ThinkingFold
 _FRAME_S = 1 / 30
 _SPOKEN_FRAME_S = 2.0  # Whoever hears the screen hears every change of it.
 # So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
-_SHARE_OF_MACHINE = 0.03
+_SHARE_OF_MACHINE = 0.02
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
 _LONGEST_REST_S = 0.5
 _SHOWN_LINES = 60
@@ -92,7 +93,7 @@ def _beginning(text: str) -> str:
     return f"{shown}\n… and {num_lines:,} more lines" if num_lines else f"{shown}… and {num_hidden:,} more characters"
 
 
-class ReplyView(Vertical):
+class ReplyView(BlankGround, Vertical):
     """A reply: its thinking folded, its text as Markdown, and a line below it where something has to be said."""
 
     DEFAULT_CSS = """

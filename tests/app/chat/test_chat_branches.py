@@ -209,3 +209,66 @@ async def test_a_conversation_is_renamed_by_word_or_question(tmp_path: Path) -> 
         await stage.until(lambda: kept(path)[0].title == "Better [name]!")
         await stage.press("alt+u")
         await stage.until(lambda: kept(path)[0].title == "Better [name]")
+
+
+async def test_a_turn_is_removed_alone_and_brought_back(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    engine = FakeEngine(scripts=[says("1st"), says("2nd"), says("3rd"), says("4th")])
+    async with chat(engine, path) as stage:
+        await two_turns(stage)
+        await stage.send("/remove 3")
+        await stage.until_shown(
+            "Removed turn 3, your message. What came behind it follows turn 2 now.", "brings it back"
+        )
+        assert texts(stage) == ["one", "1st", "2nd"]
+        await stage.until(lambda: [turn.text for turn in kept(path)[0].all_turns] == ["one", "1st", "2nd"])
+        await stage.press("alt+u")
+        await stage.until_shown("Taken back: the removal of two.")
+        assert texts(stage) == ["one", "1st", "two", "2nd"]
+        await stage.until(lambda: [turn.text for turn in kept(path)[0].turns] == ["one", "1st", "two", "2nd"])
+        await stage.send("/remove 2")
+        await stage.ask("three")
+        assert texts(stage) == ["one", "two", "2nd", "three", "3rd"]
+    assert [(turn.role, turn.text, turn.ids) for turn in engine.asked[2]] == [
+        (Role.USER, "one\n\ntwo", None),
+        (Role.ASSISTANT, "2nd", (100,)),
+        (Role.USER, "three", None),
+    ]
+    assert [turn.text for turn in kept(path)[0].turns] == ["one", "two", "2nd", "three", "3rd"]
+
+
+async def test_removing_a_turn_leaves_every_other_branch_whole(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    engine = FakeEngine(scripts=[says("1st"), says("2nd"), says("3rd")])
+    async with chat(engine, path) as stage:
+        await two_turns(stage)
+        await stage.press("ctrl+r")
+        await stage.until_shown("3rd", "‹ version 2 of 2 ›")
+        await stage.until_idle()
+        await stage.press("alt+up", "alt+up", "alt+up", "alt+x")
+        await stage.until_shown("Removed turn 2, reply. What came behind it follows turn 1 now.")
+        assert texts(stage) == ["one", "two", "3rd"]
+        await stage.press("ctrl+b")
+        await stage.until_shown("● you   one", "● you   two", "│ ○ reply 2nd", "│ ● reply 3rd")
+        await stage.press("escape", "alt+x")
+        await stage.until_shown("Removed turn 3, reply. Alt+U brings it back.")
+        assert texts(stage) == ["one", "two", "2nd"]
+        await stage.press("alt+u", "alt+u")
+        await stage.until(lambda: texts(stage) == ["one", "1st", "two", "3rd"])
+        await stage.until_shown("‹ version 2 of 2 ›")
+    (conversation,) = kept(path)
+    assert [turn.text for turn in conversation.turns] == ["one", "1st", "two", "3rd"]
+    assert [turn.text for turn in conversation.others] == ["2nd"]
+
+
+async def test_a_reply_whose_question_was_removed_is_not_asked_for_again(tmp_path: Path) -> None:
+    async with chat(FakeEngine(scripts=[says("1st")]), tmp_path / "chat.db") as stage:
+        await stage.ask("one")
+        await stage.send("/remove 1")
+        await stage.until_shown("Removed turn 1, your message. What came behind it is the beginning now.")
+        await stage.press("ctrl+r")
+        await stage.until_shown("The question to this reply was removed.")
+        await stage.send("/remove")
+        await stage.until(lambda: texts(stage) == [])
+        await stage.press("alt+u", "alt+u")
+        await stage.until(lambda: texts(stage) == ["one", "1st"])

@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from chat_stage import FakeEngine, chat, says
+from fake_shelf import desk_for
 
+from app.chat.app import ChatApp, ChatSetting
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.store import Store
+from app.options import Preferences
 
 
 def kept(path: Path) -> list[Conversation]:
@@ -217,3 +220,19 @@ async def test_another_reply_is_a_branch(tmp_path: Path) -> None:
     assert loaded is not None
     assert [turn.text for turn in loaded.turns] == ["question", "Second try."]
     assert replace(loaded, turns=()).draft == ""
+
+
+async def test_a_chat_that_is_left_before_anything_began_keeps_what_was_typed(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+
+    def never_begun() -> ChatApp:
+        models = desk_for(FakeEngine(), Preferences(model="tiny-1m"))
+        return ChatApp(ChatSetting(models=models, history_path=path))
+
+    never_begun().controller.close()
+    assert not path.exists()
+    app = never_begun()
+    app.controller.set_draft("half a thought")
+    app.controller.close()
+    async with chat(FakeEngine(), path) as stage:
+        await stage.until_shown("│ half a thought")

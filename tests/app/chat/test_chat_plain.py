@@ -56,7 +56,7 @@ async def test_what_concerns_a_card_is_shown_where_there_is_one(tmp_path: Path) 
             await stage.until_idle()
             await stage.press("f3")
             await stage.until_shown("Settings", "threads")
-            assert ("n-gpu-layers" in stage.text()) == is_shown
+            assert ("gpu-layers" in stage.text()) == is_shown
 
 
 def test_progress_in_words_has_no_bars() -> None:

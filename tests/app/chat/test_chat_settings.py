@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from chat_stage import FakeEngine, chat, says
 from fake_shelf import FREE_BYTES, MB, FakeKeeper, FakeShelf, desk_for
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.chat.engine_port import MemoryUse
 from app.chat.settings_cost import cost_of
@@ -15,8 +17,10 @@ from app.chat.settings_fields import (
     default_words,
     field_of,
     preset_of,
+    read_list,
     shown_value,
     stepped,
+    typed_list,
     with_preset,
     with_text,
 )
@@ -39,11 +43,11 @@ async def test_sampling_costs_nothing_and_holds_at_once(tmp_path: Path) -> None:
     async with chat(engine, tmp_path / "chat.db", size=(100, 60), models=desk) as stage:
         await stage.until_idle()
         await stage.press("f3")
-        await stage.until_shown("Nothing is changed.", "temp                0.8", "ctx-size")
+        await stage.until_shown("Nothing is changed.", "temp                  0.8", "ctx-size")
         await stage.press(*["down"] * (7 + FIELDS_BEFORE_TEMP), "enter")
         await stage.press(*"0.3", "enter")
         await stage.until_shown(
-            "* temp                0.3  (was 0.8)", "Costs nothing: it holds from the next reply on."
+            "* temp                  0.3  (was 0.8)", "Costs nothing: it holds from the next reply on."
         )
         await stage.press("home", "enter")
         await stage.until(lambda: "Settings" not in stage.text())
@@ -65,7 +69,7 @@ async def test_a_reload_says_what_memory_becomes_and_the_conversation_stays(tmp_
             "Reloads the model; the conversation stays.",
             "Memory 116.6 MB → 123.1 MB (8.1 GB free): KV 6.6 MB → 13.1 MB.",
             "The next reply reads the conversation anew",
-            "* ctx-size            8192  (was trained size, 8192 or what fits)",
+            "* ctx-size              8192  (was trained size, 8192 or what fits)",
         )
         assert len(loaded) == 1
         await stage.press("home", "down", "enter")
@@ -88,7 +92,7 @@ async def test_what_does_not_fit_is_refused_with_the_nearest_that_does(tmp_path:
         await stage.press("home", "enter")
         await stage.until_shown("! Does not fit")
         await stage.press("home", "down", "down", "enter")
-        await stage.until_shown("* ctx-size            65536", "Reloads the model")
+        await stage.until_shown("* ctx-size              65536", "Reloads the model")
         await stage.press("home", "enter")
         await stage.until(lambda: desk.preferences.ctx_size == 65_536)
         await stage.until_idle()
@@ -190,3 +194,37 @@ def test_a_model_that_fits_nowhere_says_so() -> None:
     assert not cost.can_be_paid and cost.nearest is None
     assert "No window is small enough." in cost.sentence and "8.0 GB can be had" in cost.sentence
     assert FREE_BYTES == 8_000 * MB
+
+
+def test_lists_are_typed_on_one_line_and_come_back_as_they_were() -> None:
+    stop = field_of("stop")
+    assert stop is not None
+    chosen = with_text(stop, 'END "two words" "\\n\\n"', Preferences())
+    assert chosen.stop == ("END", "two words", "\n\n")
+    assert shown_value(stop, Preferences()) == "none"
+    assert with_text(stop, "", chosen).stop is None
+
+
+@given(st.lists(st.text(alphabet="ab \n\"'#;|日"), min_size=1).map(tuple))
+def test_any_list_is_read_as_it_was_written(texts: tuple[str, ...]) -> None:
+    assert read_list(typed_list(texts)) == texts
+
+
+async def test_lists_and_adapters_are_settings_with_their_costs(tmp_path: Path) -> None:
+    engine, loaded = engine_with_memory(), list[Preferences]()
+    desk = desk_for(engine, CHOSEN, loaded=loaded)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send('/set stop END "two words"')
+        await stage.until_shown('stop is END "two words" from the next reply on.')
+        await stage.send("/set logit-bias 7")
+        await stage.until_shown("! --logit-bias is '7'; expected a token id and what is added")
+        await stage.send('/set banned-string "open')
+        await stage.until_shown("! banned-string: a quotation mark is open")
+        await stage.send("/set lora style.gguf:0.5")
+        await stage.until_shown("* lora                  style.gguf:0.5  (was none)", "Reloads the model")
+        await stage.press("home", "enter")
+        await stage.until(lambda: desk.preferences.lora == ("style.gguf:0.5",))
+        await stage.until_idle()
+    assert [preferences.lora for preferences in loaded] == [None, ("style.gguf:0.5",)]
+    assert desk.preferences.stop == ("END", "two words")
