@@ -127,7 +127,7 @@ def _expert_costs(
     share = operation.num_used / operation.num_experts
     coarse, fine = terms_for(precision, is_coarse=True), terms_for(precision)
     products = [(operation.gate, coarse), (operation.up, coarse), (operation.down, fine)]
-    costs = [_product(tensors[name], lanes, terms) for name, terms in products]
+    costs = [_product(tensors[name], lanes, terms, num_parts=operation.num_experts) for name, terms in products]
     biases = (operation.gate_bias, operation.up_bias, operation.down_bias)
     costs += [_vector(tensors[name]) for name in biases if name is not None]
     router = [_product(tensors[operation.router.weight], lanes, fine)]
@@ -149,11 +149,12 @@ def _vector(tensor: TensorLike) -> RowCost:
     return RowCost(weight_bytes=4 * prod(tensor.shape))
 
 
-def _product(tensor: TensorLike, lanes: int, terms: int) -> RowCost:
+def _product(tensor: TensorLike, lanes: int, terms: int, *, num_parts: int = 1) -> RowCost:
+    """num_parts: matrices in the tensor, each of which begins a group of rows."""
     format_name, num_rows, num_columns = tensor.format.name, prod(tensor.shape[:-1]), tensor.shape[-1]
     multiply_adds, is_float = num_rows * num_columns, tensor.format.name in FLOAT_FORMATS
     return RowCost(
-        weight_bytes=packed_bytes(format_name, num_rows, num_columns, lanes),
+        weight_bytes=num_parts * packed_bytes(format_name, num_rows // num_parts, num_columns, lanes),
         byte_multiply_adds=0 if is_float else multiply_adds * terms,
         float_multiply_adds=multiply_adds if is_float else 0,
     )

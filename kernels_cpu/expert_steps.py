@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kernels_cpu import operands
-from kernels_cpu.activations import terms_for
+from kernels_cpu.activations import RECORDS, terms_for
 from kernels_cpu.expert_buffers import expert_buffers
 from kernels_cpu.operands import Layout
 from kernels_cpu.plan import Matrix
@@ -43,7 +43,8 @@ class ExpertSteps:
         yield self._product(operation.gate, operation.gate_bias, buffers.x, buffers.gate, self.coarse, waits=False)
         yield self._product(operation.up, operation.up_bias, buffers.x, buffers.up, self.coarse, waits=True)
         yield maker.gate(buffers.gate, buffers.up, operation.activation, "num_tokens", operation.num_used)
-        yield maker.round(buffers.gate, "num_tokens", operation.num_used, rows="num_pairs")
+        if maker.plan.areas[buffers.gate.name].terms:
+            yield maker.round(buffers.gate, "num_tokens", operation.num_used, rows="num_pairs")
         yield self._product(operation.down, operation.down_bias, buffers.gate, buffers.y, self.fine, waits=True)
         values = {
             **self._choices(), **maker.floats("y", buffers.y), **maker.floats("out", operation.out),
@@ -72,21 +73,35 @@ class ExpertSteps:
         yield Step(
             kernel="experts-group", layout=operands.GROUP, values={**choices, **pairs, "starts": self.starts}, fixed=1
         )
-        values = {
-            **pairs,
-            "source": maker.record(operation.x, self.coarse),
-            "target": maker.record(self.buffers.x, self.coarse),
-            "num_pairs": maker.word("num_pairs"),
-            "num_blocks": maker.plan.areas[operation.x.name].num_blocks,
-        }
-        gather = f"experts-gather-{self.coarse}"
-        yield self._step(gather, operands.GATHER, values, chunks_each=operation.num_used)
+        if maker.plan.areas[self.buffers.x.name].terms:
+            values = {
+                **pairs,
+                "source": maker.record(operation.x, self.coarse),
+                "target": maker.record(self.buffers.x, self.coarse),
+                "num_pairs": maker.word("num_pairs"),
+                "num_blocks": maker.plan.areas[operation.x.name].num_blocks,
+            }
+            gather = f"experts-gather-{self.coarse}"
+            yield self._step(gather, operands.GATHER, values, chunks_each=operation.num_used)
+        if any(maker.plan.matrix_of(name).is_float for name in (operation.gate, operation.up)):
+            values = {
+                **maker.floats("source", operation.x),
+                **maker.floats("target", self.buffers.x),
+                "width": operation.x.width,
+                "pair_tokens": self.pair_tokens,
+            }
+            yield self._step("experts-gather_floats", operands.GATHER_FLOATS, values, chunks_each=operation.num_used)
 
     def _product(self, name: str, bias: str | None, x: Buffer, out: Buffer, terms: int, *, waits: bool) -> Step:
         from kernels_cpu.steps import Step
 
         maker, matrix = self.maker, self.maker.plan.matrix_of(name)
-        groups, per_chunk = self._cut(matrix)
+        groups, per_chunk = matrix.groups_per_part, self._groups_per_chunk(matrix)
+        if matrix.is_float:
+            terms, rows = 0, maker.floats("records", x)
+            given = {"records": rows["records"], "record_bytes": rows["records_stride"]}
+        else:
+            given = {"records": maker.record(x, terms), "record_bytes": RECORDS[terms].size_bytes}
         values = {
             "weights": maker.places.matrices[matrix.names],
             "num_blocks": matrix.blocks_per_row,
@@ -94,22 +109,22 @@ class ExpertSteps:
             "num_groups": groups,
             "groups_per_chunk": per_chunk,
             "starts": self.starts,
-            "records": maker.record(x, terms),
+            **given,
             "num_pairs": maker.word("num_pairs"),
             **maker.floats("out", out),
             "bias": maker.vector(bias),
-            "bias_stride": 4 * groups * matrix.lanes,
+            "bias_stride": 4 * matrix.num_rows,
         }
         return Step(
             kernel=f"expert_product-{matrix.format_name}-{terms}", layout=operands.EXPERT_PRODUCT, values=values,
             fixed=self.operation.num_experts * -(-groups // per_chunk), waits=waits,
         )  # fmt: skip
 
-    def _cut(self, matrix: Matrix) -> tuple[int, int]:
-        """Groups of rows of one expert, and of a chunk; a thread gets a few chunks of one token's experts."""
-        groups = matrix.num_groups // self.operation.num_experts
+    def _groups_per_chunk(self, matrix: Matrix) -> int:
+        """Groups of rows of one expert in a chunk; a thread gets a few chunks of one token's experts."""
+        groups = matrix.groups_per_part
         used_bytes = matrix.group_bytes * groups * self.operation.num_used
         fair_bytes = used_bytes // (CHUNKS_A_THREAD * self.maker.threads)
         chunk_bytes = min(max(fair_bytes, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
         chunks = -(-groups // max(1, chunk_bytes // matrix.group_bytes))
-        return groups, -(-groups // chunks)
+        return -(-groups // chunks)

@@ -11,8 +11,10 @@ row from the best to the last.  So a token's result depends on no other token.
 from __future__ import annotations
 
 from kernels_cpu.activations import RECORDS
-from kernels_cpu.operands import CHOOSE, EXPERT_PRODUCT, GATHER, GROUP, MIX
+from kernels_cpu.operands import CHOOSE, EXPERT_PRODUCT, GATHER, GATHER_FLOATS, GROUP, MIX
+from kernels_cpu.packed_formats import FLOAT_FORMATS
 from kernels_cpu.product import LANES, SMALL_TILE, STACK_BYTES, STORE, WIDE_TILE, finish, make_tile
+from kernels_cpu.product_floats import make_float_tile
 from kernels_cpu.vectors import (
     WIDTH,
     exp,
@@ -111,23 +113,50 @@ def make_gather(terms: int):
     return gather
 
 
-def make_expert_product(format_name: str, terms: int):
-    """One run of row groups of one expert, for all its pairs; chunk = expert * runs + run."""
-    single, small = make_tile(format_name, terms, 1), make_tile(format_name, terms, SMALL_TILE)
-    wide = make_tile(format_name, terms, WIDE_TILE) if WIDE_TILE > SMALL_TILE else small
-    record_bytes, tile_tokens = RECORDS[terms].size_bytes, WIDE_TILE
-    o_weights, o_blocks, o_group_bytes, o_groups, o_per_chunk, o_starts, o_records, o_pairs, o_out, o_stride = (
-        EXPERT_PRODUCT.offset(n) for n in EXPERT_PRODUCT.names[:10]
+def make_gather_floats():
+    """The float32 row of one pair's token."""
+    o_source, o_source_stride, o_target, o_target_stride, o_width, o_tokens = (
+        GATHER_FLOATS.offset(n) for n in GATHER_FLOATS.names
     )
-    o_bias, o_bias_stride = EXPERT_PRODUCT.offset("bias"), EXPERT_PRODUCT.offset("bias_stride")
+
+    def gather_floats(o, pair):
+        source = word(o + o_source) + load_i32(word(o + o_tokens) + 4 * pair) * word(o + o_source_stride)
+        target = word(o + o_target) + pair * word(o + o_target_stride)
+        for column in range(word(o + o_width)):
+            store_i32(target + 4 * column, load_i32(source + 4 * column))
+
+    return gather_floats
+
+
+def _make_tiles(format_name: str, terms: int):
+    """Tiles of one token, of a few and of many (as few, where that is all there is), and how many are many."""
+    if format_name in FLOAT_FORMATS:
+        few = make_float_tile(format_name, SMALL_TILE)
+        return make_float_tile(format_name, 1), few, few, SMALL_TILE
+    few = make_tile(format_name, terms, SMALL_TILE)
+    many = make_tile(format_name, terms, WIDE_TILE) if WIDE_TILE > SMALL_TILE else few
+    return make_tile(format_name, terms, 1), few, many, WIDE_TILE
+
+
+def make_expert_product(format_name: str, terms: int):
+    """One run of row groups of one expert, for all its pairs; chunk = expert * runs + run.
+
+    terms: of the records; 0 where the format is a float one, whose products take float32 rows.
+    """
+    single, small, wide, tile_tokens = _make_tiles(format_name, terms)
+    is_float = terms == 0
+    o_weights, o_blocks, o_group_bytes, o_groups, o_per_chunk, o_starts, o_records, o_record_bytes = (
+        EXPERT_PRODUCT.offset(n) for n in EXPERT_PRODUCT.names[:8]
+    )
+    o_pairs, o_out, o_stride, o_bias, o_bias_stride = (EXPERT_PRODUCT.offset(n) for n in EXPERT_PRODUCT.names[8:])
 
     def expert_product(o, chunk):
         num_groups, per_chunk = word(o + o_groups), word(o + o_per_chunk)
         runs = (num_groups + per_chunk - 1) // per_chunk
         expert, first_group = chunk // runs, chunk % runs * per_chunk
         first, last = load_i32(word(o + o_starts) + 4 * expert), load_i32(word(o + o_starts) + 4 * expert + 4)
-        num_pairs = word(word(o + o_pairs))
-        block_stride = (1 if num_pairs == 1 else (num_pairs + 3) // 4 * 4) * record_bytes
+        num_pairs, record_bytes = word(word(o + o_pairs)), word(o + o_record_bytes)
+        block_stride = record_bytes if is_float or num_pairs == 1 else (num_pairs + 3) // 4 * 4 * record_bytes
         blocks, group_bytes, records = word(o + o_blocks), word(o + o_group_bytes), word(o + o_records)
         bias = word(o + o_bias) + expert * word(o + o_bias_stride) if word(o + o_bias) != 0 else 0
         results, one = stack_bytes(STACK_BYTES), types.float32(1.0)

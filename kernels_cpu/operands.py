@@ -118,9 +118,11 @@ GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
 CHOOSE = Layout(("scores", "scores_stride", "num_experts", "num_used", "route", "route_stride"))
 GROUP = Layout(("route", "route_stride", "num_experts", "num_used", "count", "starts", "pair_tokens"))
 GATHER = Layout(("source", "count", "target", "num_pairs", "num_blocks", "pair_tokens"))
+GATHER_FLOATS = Layout(("source", "source_stride", "target", "target_stride", "width", "pair_tokens"))
+# records: of the pairs, or their float32 rows; record_bytes: between two of them; num_groups: of an expert
 EXPERT_PRODUCT = Layout(
-    ("weights", "num_blocks", "group_bytes", "num_groups", "groups_per_chunk", "starts", "records", "num_pairs", "out",
-     "out_stride", "bias", "bias_stride")
+    ("weights", "num_blocks", "group_bytes", "num_groups", "groups_per_chunk", "starts", "records", "record_bytes",
+     "num_pairs", "out", "out_stride", "bias", "bias_stride")
 )  # fmt: skip
 MIX = Layout(("route", "route_stride", "num_used", "y", "y_stride", "out", "out_stride", "width"))
 

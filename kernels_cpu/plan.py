@@ -78,7 +78,10 @@ class CpuLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """A packed matrix, or two whose groups of rows alternate (gate, up).  stored_format: of its file."""
+    """A packed matrix, or two whose groups of rows alternate (gate, up).  stored_format: of its file.
+
+    num_parts: matrices of num_rows rows, such as experts, that stand one after another; each begins a group of rows.
+    """
 
     names: tuple[str, ...]
     format_name: str
@@ -86,15 +89,21 @@ class Matrix:
     num_rows: int
     num_columns: int
     lanes: int
+    num_parts: int = 1
 
     @property
     def group_bytes(self) -> int:
         return packed_bytes(self.format_name, self.lanes, self.num_columns, self.lanes)
 
     @property
+    def groups_per_part(self) -> int:
+        """Groups of rows of one part; the last may have rows of zeros at its end."""
+        return -(-self.num_rows // self.lanes)
+
+    @property
     def num_groups(self) -> int:
         """Groups of rows of one of the matrices."""
-        return -(-self.num_rows // self.lanes)
+        return self.groups_per_part * self.num_parts
 
     @property
     def size_bytes(self) -> int:
@@ -266,29 +275,28 @@ def _add_experts(
     precision: Precision,
     wanted: dict[str, set[int]],
 ) -> None:
-    """Matrices of all experts one after another, as one of so many rows."""
-    _want_records(
-        wanted, _add_matrix(plan, tensors, (operation.router.weight,), isa), operation.x, terms_for(precision)
-    )
-    for name in (operation.router.bias, operation.gate_bias, operation.up_bias, operation.down_bias):
+    """Matrices of all experts one after another, and the buffers between them."""
+    coarse, fine = terms_for(precision, is_coarse=True), terms_for(precision)
+    _want_records(wanted, _add_matrix(plan, tensors, (operation.router.weight,), isa), operation.x, fine)
+    if operation.router.bias is not None:
+        _add_vector(plan, tensors, operation.router.bias)
+    for name in (operation.gate_bias, operation.up_bias, operation.down_bias):
         if name is not None:
             _add_vector(plan, tensors, name)
-    buffers, coarse = expert_buffers(operation, limits.max_batch_tokens), terms_for(precision, is_coarse=True)
-    wanted.setdefault(operation.x.name, set()).add(coarse)
-    terms = {buffers.x: frozenset({coarse}), buffers.gate: frozenset({terms_for(precision)})}
-    for name in (operation.gate, operation.up, operation.down):
-        matrix = _add_matrix(plan, tensors, (name,), isa)
-        rows = tensors[name].shape[1]
-        if matrix.is_float or rows % MOST_LANES:
-            raise UnsupportedError(
-                f"weight {name} holds experts of {rows} rows as {matrix.format_name}; "
-                f"the CPU kernels take quantised ones of a multiple of {MOST_LANES} rows"
-            )
+            plan.vectors[name] += MOST_LANES  # the last expert's last group reads a whole vector, however few its rows
+    buffers = expert_buffers(operation, limits.max_batch_tokens)
+    inner: dict[str, set[int]] = {}
+    for name, x, terms in (
+        (operation.gate, buffers.x, coarse), (operation.up, buffers.x, coarse), (operation.down, buffers.gate, fine),
+    ):  # fmt: skip
+        matrix = _add_matrix(plan, tensors, (name,), isa, num_parts=operation.num_experts)
+        _want_records(inner, matrix, x, terms)
+    wanted.setdefault(operation.x.name, set()).update(inner.get(buffers.x.name, ()))
     pairs = limits.max_batch_tokens * operation.num_used
     for buffer in buffers.of_pairs:
         # A tile of four may begin at the last pair: three more records are read, and what comes of them is left.
         plan.areas[buffer.name] = Area(
-            buffer=buffer, rows=pairs + 4, is_output=False, terms=terms.get(buffer, frozenset())
+            buffer=buffer, rows=pairs + 4, is_output=False, terms=frozenset(inner.get(buffer.name, ()))
         )
     for buffer, rows in ((buffers.route, limits.max_batch_tokens), (buffers.groups, 1)):
         plan.areas[buffer.name] = Area(buffer=buffer, rows=rows, is_output=False, terms=frozenset())
@@ -303,7 +311,7 @@ def _steps_of(operation: object) -> int:
         case GatedProject():
             return 4
         case MixExperts():
-            return 11
+            return 12
         case Attend():
             return 3
         case Embed() | Gate() | Convolve() | DeltaRule() | Normalize(heads=int()):
@@ -312,7 +320,9 @@ def _steps_of(operation: object) -> int:
             return 1
 
 
-def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str, ...], isa: Isa) -> Matrix:
+def _add_matrix(
+    plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str, ...], isa: Isa, *, num_parts: int = 1
+) -> Matrix:
     if names not in plan.matrices:
         tensor = tensors[names[0]]
         format_name = tensor.format.name
@@ -320,7 +330,7 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str,
             raise UnsupportedError(
                 f"weight {names[0]} has format {format_name}, which the CPU kernels cannot multiply with"
             )
-        rows, columns = prod(tensor.shape[:-1]), tensor.shape[-1]
+        rows, columns = prod(tensor.shape[:-1]) // num_parts, tensor.shape[-1]
         matrix = Matrix(
             names=names,
             format_name=format_name,
@@ -328,6 +338,7 @@ def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], names: tuple[str,
             num_rows=rows,
             num_columns=columns,
             lanes=isa.lanes,
+            num_parts=num_parts,
         )
         plan.matrices[names] = matrix.requantized() if plan.requantized.issuperset(names) else matrix
     return plan.matrices[names]

@@ -30,7 +30,8 @@ def _load_weights(e: Emitter, format_name: str, address: ir.Value, column: int) 
     return e.b.bitcast(e.b.shl(e.b.zext(raw, e.i32), e.const(e.i32, 16)), e.f32)
 
 
-def _make_tile(format_name: str, tokens: int):
+def make_float_tile(format_name: str, tokens: int):
+    """The tile of `tokens` tokens as a Numba function (weights, num_columns, x, x_stride, out)."""
     size = 4 if format_name == "F32" else 2
 
     @intrinsic
@@ -68,7 +69,7 @@ def _make_tile(format_name: str, tokens: int):
 
 def make_product_floats(format_name: str):
     """The kernel (operands, chunk) for one float format."""
-    single, small = _make_tile(format_name, 1), _make_tile(format_name, TILE)
+    single, small = make_float_tile(format_name, 1), make_float_tile(format_name, TILE)
     o_weights, o_columns, o_group_bytes, o_x, o_x_stride, o_out, o_stride = (
         PRODUCT_FLOATS.offset(n)
         for n in ("weights", "num_columns", "group_bytes", "x", "x_stride", "out", "out_stride")

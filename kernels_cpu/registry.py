@@ -64,6 +64,7 @@ def _experts(kind: str, *terms: str) -> Kernel:
         "choose": experts.make_choose,
         "group": experts.make_group,
         "gather": experts.make_gather,
+        "gather_floats": experts.make_gather_floats,
         "mix": experts.make_mix,
     }
     return makers[kind](*map(int, terms))

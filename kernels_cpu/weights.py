@@ -134,10 +134,14 @@ def _groups_at_once(matrix: Matrix) -> int:
 
 def _read(file: ModelFile, name: str, matrix: Matrix) -> Iterator[tuple[np.ndarray, int]]:
     """The rows of a tensor in runs of whole groups, and the group that each begins with; one buffer for all."""
-    row_bytes, at_once = file.tensors[name].row_bytes, _groups_at_once(matrix)
+    num_rows, num_groups, num_parts = matrix.num_rows, matrix.groups_per_part, matrix.num_parts
+    if num_rows % matrix.lanes == 0:  # no part ends within a group: all are one
+        num_rows, num_groups, num_parts = num_rows * num_parts, num_groups * num_parts, 1
+    row_bytes, at_once = file.tensors[name].row_bytes, min(_groups_at_once(matrix), num_groups)
     buffer = np.empty((at_once * matrix.lanes, row_bytes), np.uint8)
-    for group_idx in range(0, matrix.num_groups, at_once):
-        first = group_idx * matrix.lanes
-        rows = buffer[: min(len(buffer), matrix.num_rows - first)]
-        file.read_rows(name, first, rows)
-        yield rows, group_idx
+    for part in range(num_parts):
+        for group_idx in range(0, num_groups, at_once):
+            first = group_idx * matrix.lanes
+            rows = buffer[: min(len(buffer), num_rows - first)]
+            file.read_rows(name, part * num_rows + first, rows)
+            yield rows, part * num_groups + group_idx

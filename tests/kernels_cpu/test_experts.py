@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from kernels import LEVELS, call, floats, pack, same_bits
 from products import expected_product, prompt, weights_of
-from records import Records, make_records, padded_tokens
+from records import make_records, padded_tokens
 from tiny_models import random_rows
 
+from kernels_cpu.isa import choose
+
 NUM_EXPERTS, NUM_USED, NUM_TOKENS = 7, 3, 13
-ROWS, COLUMNS = 48, 96
+COLUMNS = 96
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,48 +89,71 @@ def test_scores_that_are_no_numbers_choose_somebody(value: float) -> None:
     assert found.starts[-1] == 2 * NUM_USED
 
 
-def products(level: str, format_name: str, terms: int, x: np.ndarray, raw: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Each pair's product, in the order of tokens and ranks [tokens, used, ROWS]."""
-    count, routes = len(x), route(level, scores_of()[: len(x)])
-    pairs = count * NUM_USED
+def gathered(level: str, terms: int, x: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Records of every pair, [block][pair] one after another; terms 0: the rows as they are [pair, column]."""
+    pairs, count = len(tokens), len(x)
+    if terms == 0:
+        memory, rows = floats((pairs + 4, COLUMNS))
+        call(
+            level, "experts-gather_floats", pairs, source=x, source_stride=x.strides[0], target=rows,
+            target_stride=rows.strides[0], width=COLUMNS, pair_tokens=tokens,
+        )  # fmt: skip
+        memory.check()
+        assert same_bits(rows[:pairs], x[tokens])
+        return rows
     given = make_records(x, terms)
-    size = given.data.shape[2]
-    blocks = given.data.shape[0]
-    gathered = np.zeros((blocks * padded_tokens(pairs) + 4, size), np.uint8)
+    blocks, size = given.data.shape[0], given.data.shape[2]
+    records = np.zeros((blocks * padded_tokens(pairs) + 4, size), np.uint8)
     call(
-        level, f"experts-gather-{terms}", pairs, source=given.data, count=np.array([count]), target=gathered,
-        num_pairs=np.array([pairs]), num_blocks=blocks, pair_tokens=routes.tokens,
+        level, f"experts-gather-{terms}", pairs, source=given.data, count=np.array([count]), target=records,
+        num_pairs=np.array([pairs]), num_blocks=blocks, pair_tokens=tokens,
     )  # fmt: skip
-    matrix = pack(level, format_name, COLUMNS, raw)
-    groups = ROWS // matrix.isa.lanes
-    memory, out = floats((pairs, ROWS + 16))
+    return records
+
+
+def products(level: str, format_name: str, terms: int, x: np.ndarray, raw: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Each pair's product, in the order of tokens and ranks [tokens, used, rows]; raw [experts, rows, bytes]."""
+    count, routes = len(x), route(level, scores_of()[: len(x)])
+    pairs, num_rows = count * NUM_USED, raw.shape[1]
+    given = gathered(level, terms, x, routes.tokens)
+    lanes = choose(level).lanes
+    groups = -(-num_rows // lanes)
+    padded = np.zeros((NUM_EXPERTS, groups * lanes, raw.shape[2]), np.uint8)
+    padded[:, :num_rows] = raw
+    matrix = pack(level, format_name, COLUMNS, padded.reshape(-1, raw.shape[2]))
+    biases = np.append(bias.reshape(-1), np.zeros(lanes, np.float32))
+    memory, out = floats((pairs, groups * lanes + 16))
     for per_chunk in (2, 1):
         call(
             level, f"expert_product-{format_name}-{terms}", NUM_EXPERTS * -(-groups // per_chunk),
-            weights=matrix.memory.bytes, num_blocks=matrix.num_blocks, group_bytes=matrix.group_bytes,
-            num_groups=groups, groups_per_chunk=per_chunk, starts=routes.starts, records=gathered,
-            num_pairs=np.array([pairs]), out=out, out_stride=out.strides[0], bias=bias, bias_stride=bias.strides[0],
+            weights=matrix.memory.bytes, num_blocks=matrix.num_blocks if terms else COLUMNS,
+            group_bytes=matrix.group_bytes, num_groups=groups, groups_per_chunk=per_chunk, starts=routes.starts,
+            records=given, record_bytes=given.strides[0], num_pairs=np.array([pairs]), out=out,
+            out_stride=out.strides[0], bias=biases, bias_stride=bias.strides[0],
         )  # fmt: skip
         memory.check()
-    return out[routes.pairs][:, :, :ROWS]
+    assert np.isnan(out[:, groups * lanes :]).all(), "written past the last group of rows"
+    return out[routes.pairs][:, :, :num_rows]
 
 
-@pytest.mark.parametrize(("format_name", "terms"), [("Q4_0", 1), ("MXFP4", 2)])
+@pytest.mark.parametrize("num_rows", [48, 21])
+@pytest.mark.parametrize(("format_name", "terms"), [("Q4_0", 1), ("MXFP4", 2), ("F16", 0), ("BF16", 0), ("F32", 0)])
 @pytest.mark.parametrize("level", LEVELS)
 def test_products_are_those_of_each_pair_and_do_not_depend_on_the_batch(
-    level: str, format_name: str, terms: int
+    level: str, format_name: str, terms: int, num_rows: int
 ) -> None:
     rng = np.random.default_rng(4)
-    raw = random_rows(format_name, (NUM_EXPERTS * ROWS, COLUMNS), rng, std=0.1)
-    bias = rng.standard_normal((NUM_EXPERTS, ROWS)).astype(np.float32)
+    raw = random_rows(format_name, (NUM_EXPERTS * num_rows, COLUMNS), rng, std=0.1)
+    bias = rng.standard_normal((NUM_EXPERTS, num_rows)).astype(np.float32)
     x = prompt(NUM_TOKENS, COLUMNS)
-    found = products(level, format_name, terms, x, raw, bias)
-    records: Records = make_records(x, terms)
+    values = make_records(x, terms).values if terms else x.astype(np.float64)
     choices = route(level, scores_of()).choices
-    expected, bound = expected_product(weights_of(format_name, raw), records.values)
+    expected, bound = expected_product(weights_of(format_name, raw), values)
+    raw = raw.reshape(NUM_EXPERTS, num_rows, -1)
+    found = products(level, format_name, terms, x, raw, bias)
     for token in range(NUM_TOKENS):
         for rank, expert in enumerate(choices[token].tolist()):
-            rows = slice(expert * ROWS, (expert + 1) * ROWS)
+            rows = slice(expert * num_rows, (expert + 1) * num_rows)
             error = np.abs(found[token, rank] - (expected[token, rows] + bias[expert]))
             assert (error <= bound[token, rows] + 1e-6 * np.abs(bias[expert])).all()
     for count in (1, 2, 6):

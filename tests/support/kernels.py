@@ -44,7 +44,8 @@ _SIBLINGS: tuple[tuple[str, ...], ...] = (
     ("row-normalize", "row-quantize", "row-select", "row-gate", "row-cap", "executor-run", "executor-work"),
     ("recurrence-convolve", "recurrence-delta", "row-separate"),
     ("experts-choose", "experts-group", "experts-gather-1", "experts-gather-2", "experts-mix"),
-    ("expert_product-Q4_0-1", "expert_product-MXFP4-2"),
+    ("expert_product-Q4_0-1", "expert_product-MXFP4-2", "experts-gather_floats"),
+    tuple(f"expert_product-{name}-0" for name in FLOAT_FORMATS),
     ("attend-f16-f16", "rotate-f16-f16", "combine"),
     *((f"attend-{kinds}", f"rotate-{kinds}") for kinds in SMALL_CACHES),
 )
@@ -66,6 +67,7 @@ _LAYOUTS: Mapping[str, Layout] = {
     "experts-group": operands.GROUP,
     "experts-gather-1": operands.GATHER,
     "experts-gather-2": operands.GATHER,
+    "experts-gather_floats": operands.GATHER_FLOATS,
     "experts-mix": operands.MIX,
     "expert_product": operands.EXPERT_PRODUCT,
     "rotate": operands.ROTATE,
