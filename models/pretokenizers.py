@@ -55,6 +55,23 @@ _LETTERS_WITH_CASE = (
     "\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3"
     "\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
+
+
+def _threes_from_the_right(digit: str, end: str) -> str:
+    """A run of digits that `end` follows, in groups of three counted from its end.
+
+    Published as D{1,3}(?=(?:D{3})*END), which looks to the end of the run from every digit.  Here that is done at its
+    first digit alone; each other group begins where the one before it ended (\\G).
+    """
+    return rf"(?<={digit})\G{digit}{{3}}|(?<!{digit}){digit}{{1,3}}(?=(?:{digit}{{3}})*{end})"
+
+
+# Published as (?=(\d{3})+(?!\d)): cuts before such groups.  \K makes a cut of the end of the group before it.
+_CUTS_BEFORE_THREES = r"(?!\A)(?:\G\d{3}\K(?=\d)|(?=(?:\d{3})+(?!\d)))"
+_ASIAN_SCRIPTS = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f"
+    "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
 _DEEPSEEK_CJK = "[一-龥ࠀ-一가-\ud7ff]+"
 
 
@@ -91,7 +108,8 @@ _RULES = (
     PreTokenizer(
         names=(
             *("gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat", "a.x-4.0"),
-            *("mellum", "exaone4"),
+            *("mellum", "exaone4", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert", "jina-v1-en"),
+            *("jina-v2-code", "roberta-bpe"),
         ),
         patterns=(_WORDS,),
     ),
@@ -120,7 +138,17 @@ _RULES = (
         ),
     ),
     PreTokenizer(
-        names=("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
+        names=(
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+        ),
         patterns=(_THREE_DIGITS,),
         ignores_merges=True,
         adds_bos=True,
@@ -180,13 +208,17 @@ _RULES = (
     ),
     PreTokenizer(
         names=("tiny_aya", "cohere2moe"),
-        patterns=(r"\d{1,3}(?=(?:\d{3})*\b)", _cased_words(r"\p{N}{1,3}")),
+        patterns=(_threes_from_the_right(r"\d", r"\b"), _cased_words(r"\p{N}{1,3}")),
     ),
     PreTokenizer(
         names=("kimi-k2",),
         patterns=(r"\p{Han}+|" + _cased_words(r"\p{N}{1,3}", han=False, breaks=r"[\r\n]*"),),
     ),
-    PreTokenizer(names=("superbpe",), patterns=(r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
+    PreTokenizer(
+        names=("afmoe",),
+        patterns=(_threes_from_the_right(r"\p{N}", r"(?!\p{N})"), _ASIAN_SCRIPTS, _MARKED_WORDS),
+    ),
+    PreTokenizer(names=("superbpe",), patterns=(r"\p{N}+", _CUTS_BEFORE_THREES)),
     PreTokenizer(
         names=("bailingmoe", "bailingmoe2", "llada-moe"),
         patterns=(

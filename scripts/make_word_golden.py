@@ -76,6 +76,10 @@ DEEPSEEK_3 = (
 )
 SPARK = DEEPSEEK_3.replace(r"+[\r\n]*|\s*[\r\n]+|", r"+|[\r\n]|")
 KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+ASIA = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f"
+    "\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
 DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
 JAIS_BLANKS = "".join(rf"\s{{{count}}}(?!\S)|" for count in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"\s{1}"
@@ -144,6 +148,8 @@ def rules() -> dict[str, list[dict[str, Any]]]:
         "granite-embed-multi-97m": [split(O200K), BYTES],
         "tiny_aya": [split(r"\d{1,3}(?=(?:\d{3})*\b)"), split(O200K), BYTES],
         "kimi-k2": [split(KIMI), BYTES],
+        # As llama.cpp has it: the published file was not at hand.
+        "afmoe": [split(r"\p{N}+"), split(r"(?=(\p{N}{3})+(?!\p{N}))"), split(ASIA), split(DEEPSEEK_3), BYTES],
         "superbpe": [split(r"\p{N}+"), split(r"(?=(\d{3})+(?!\d))"), BYTES],
         "bailingmoe": [
             split(

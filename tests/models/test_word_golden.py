@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Sequence as Steps
+from tokenizers.pre_tokenizers import Split
 from words import DATA
 
 from models.pretokenizers import PRE_TOKENIZERS
@@ -71,6 +75,35 @@ def test_the_rules_differ_in_the_reference() -> None:
     assert len(set(ids.values())) == len(ids) - sum(len(names) - 1 for names in alike)
     for names in alike:
         assert len({ids[name] for name in names}) == 1
+
+
+# The steps that cut digits, as published (see scripts/make_word_golden.py).
+DIGIT_CUTS = {
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)"],
+    "superbpe": [r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
+    "afmoe": [r"\p{N}+", r"(?=(\p{N}{3})+(?!\p{N}))"],
+}
+
+
+def pieces(patterns: Sequence[str], text: str) -> list[str]:
+    steps = [Split(Regex(pattern), behavior="isolated") for pattern in patterns]
+    return [piece for piece, _ in Steps(steps).pre_tokenize_str(text)]
+
+
+@given(text=st.text(alphabet="0123456789\u0663\u00bd\u00b2ab _.\u00e9\n", max_size=30))
+@pytest.mark.parametrize("name", DIGIT_CUTS)
+def test_digits_are_cut_as_by_the_published_patterns(name: str, text: str) -> None:
+    ours = PRE_TOKENIZERS[name].patterns[: 1 if name != "superbpe" else 2]
+    assert pieces(ours, text) == pieces(DIGIT_CUTS[name], text)
+
+
+@pytest.mark.parametrize("end", ["", "a", "."])
+@pytest.mark.parametrize("name", DIGIT_CUTS)
+def test_long_runs_of_digits_take_no_longer_than_others(name: str, end: str) -> None:
+    """By the published patterns 200,000 digits take hours: each digit looks to the end of the run."""
+    text = "7" * 200_000 + end
+    ids = vocabulary(name).encode(text, add_special=False, parse_special=False)
+    assert vocabulary(name).decode(ids) == text
 
 
 @given(data=st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))))
