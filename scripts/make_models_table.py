@@ -9,6 +9,7 @@ reads every block format back through the kernels.  Takes a minute the first tim
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +22,18 @@ from cpu_models import bound, limits_of  # noqa: E402
 from gguf import GGMLQuantizationType, quants  # noqa: E402
 from kernels import LEVELS, embed, pack  # noqa: E402
 from oracle import FileWeights, Oracle  # noqa: E402
+from peer_models import own_distance, peer_model  # noqa: E402
+from peers import DIFFERENCES, peer_like_logits, peer_of  # noqa: E402
 from references import NAMES, path_of, references_of, relative_error  # noqa: E402
 from tiny_models import random_rows  # noqa: E402
 
+from kernels_cpu.activations import PRECISIONS  # noqa: E402
 from kernels_cpu.packed_formats import FLOAT_FORMATS, PACKED_FORMATS  # noqa: E402
+from models.catalog import CATALOG  # noqa: E402
 from models.description import load_description  # noqa: E402
 from models.formats import FORMATS  # noqa: E402
 from models.gguf_file import open_model_file  # noqa: E402
+from models.local_models import local_path, models_folder  # noqa: E402
 
 INTRODUCTION = """# Models: what runs, and how it was checked
 
@@ -39,10 +45,29 @@ Each line is a tiny model with random weights, in tests/data/architectures. Anot
 computed its logits from the same rounded weights (`scripts/make_references.py`). The figures are the root mean square
 of the difference, in standard deviations of the logits: first of the declared program in plain NumPy with float64
 numbers, which shows that the mathematics are the same; then of the CPU's kernels with exact activations and a cache of
-float16, whose rounding is what is left. The last column is how often both find the same token likeliest.
+float16, whose rounding is what is left, and how often they find the same token likeliest.
 
-| model | architecture | formats | compared with | NumPy | CPU kernels | same token |
-|---|---|---|---|---|---|---|"""
+{peer} computed them too (`scripts/make_peer_logits.py`). "llama.cpp" is how far it is from the reference with the
+weights written as float32, so that nothing is rounded to 8 bits; "its file" with the file as it is, as people run it.
+
+| model | architecture | formats | compared with | NumPy | CPU kernels | same token | llama.cpp | its file |
+|---|---|---|---|---|---|---|---|---|"""
+
+DIFFERENCES_INTRODUCTION = """
+Where llama.cpp computes something else than the reference, Tandem follows the reference. With our NumPy side changed to
+do as llama.cpp does, both are as near as elsewhere, so the list is whole:
+"""
+
+REAL_INTRODUCTION = """
+## Real models
+
+The models of the catalog on a text of English and code, beside llama.cpp with the same weights written as float32: mean
+KL divergence in nats, and how often the likeliest token is the same. "llama.cpp" is itself with the file as people run
+it, whose activations it rounds to 8 bits; the others are Tandem's, by `--activations`. Where there is an adapter, a
+random LoRA of rank 4 on every product is applied on both sides, 0.75 times.
+
+| model | exact | balanced | fast | llama.cpp |
+|---|---|---|---|---|"""
 
 FORMATS_INTRODUCTION = """
 ## Formats
@@ -66,11 +91,44 @@ def architecture_lines() -> Iterator[str]:
             same = (found.argmax(axis=1) == reference.logits.argmax(axis=1)).mean()
             formats = ", ".join(use.name for use in description.formats)
             short = " (short contexts)" if reference.context_size else ""
+            peer = None if reference.context_size else peer_of(name)
+            theirs = (
+                "- | -"
+                if peer is None
+                else f"{' | '.join(f'{relative_error(x, reference.logits):.1e}' for x in (peer.plain, peer.rounded))}"
+            )
             yield (
                 f"| {name}{short} | `{description.architecture.name}` | {formats} | {reference.source}"
                 f" | {relative_error(exact, reference.logits):.1e} | {relative_error(found, reference.logits):.1e}"
-                f" | {same:.0%} |"
+                f" | {same:.0%} | {theirs} |"
             )
+
+
+def difference_lines() -> Iterator[str]:
+    for name, difference in DIFFERENCES.items():
+        (reference, *_), peer = references_of(name), peer_of(name)
+        assert peer is not None
+        near = relative_error(peer_like_logits(name, reference.ids), peer.plain)
+        yield f"- {name}: llama.cpp {difference.words} ({near:.1e} apart with that)."
+
+
+def peer_source() -> str:
+    return next(peer.source for name in NAMES if (peer := peer_of(name)))
+
+
+def real_lines() -> Iterator[str]:
+    for name, entry in CATALOG.items():
+        for with_lora in (False, True):
+            peer = peer_model(name, with_lora=with_lora)
+            if peer is None:
+                continue
+            path = local_path(entry, models_folder())
+            if path is None:
+                sys.exit(f"{name} is not there: `tandem models pull {name}`, or set TANDEM_MODELS_DIR.")
+            with tempfile.TemporaryDirectory() as folder:
+                ours = [own_distance(path, peer, precision, Path(folder)) for precision in PRECISIONS[::-1]]
+            cells = (f"{found.mean_kl:.1e}, {found.same_best:.0%}" for found in (*ours, peer.own_rounding))
+            yield f"| {name}{' with an adapter' if with_lora else ''} | {' | '.join(cells)} |"
 
 
 def format_lines() -> Iterator[str]:
@@ -89,7 +147,12 @@ def format_lines() -> Iterator[str]:
 def main() -> None:
     from importlib.metadata import version
 
-    lines = [INTRODUCTION, *architecture_lines(), FORMATS_INTRODUCTION.format(version=version("gguf")), *format_lines()]
+    lines = [
+        *(INTRODUCTION.format(peer=peer_source()), *architecture_lines()),
+        *(DIFFERENCES_INTRODUCTION, *difference_lines()),
+        *(REAL_INTRODUCTION, *real_lines()),
+        *(FORMATS_INTRODUCTION.format(version=version("gguf")), *format_lines()),
+    ]
     (ROOT / "docs" / "models.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -196,12 +196,14 @@ class Oracle:
     """Runs a program and keeps K and V of every slot, exactly as many positions as were fed.
 
     watch is called with every operation and the buffers after it; it may look and must not change them.
+    activate: what gate values become where they are not those of experts.
     """
 
     program: Program
     weights: Weights
     dtype: type[np.floating[Any]] = np.float64
     watch: Callable[[Operation, Mapping[str, Array]], None] | None = None
+    activate: Callable[[Array, Activation], Array] = activate
     _keys: dict[tuple[int, int], Array] = field(default_factory=dict)
     _values: dict[tuple[int, int], Array] = field(default_factory=dict)
     _inputs: dict[tuple[int, int], Array] = field(default_factory=dict)
@@ -285,10 +287,10 @@ class Oracle:
                     buffers[part.out.name] = buffers[part.out.name] + result if operation.add else result
             case GatedProject():
                 x = buffers[operation.x.name]
-                gate = activate(x @ typed(operation.gate).T, operation.activation)
+                gate = self.activate(x @ typed(operation.gate).T, operation.activation)
                 buffers[operation.out.name] = gate * (x @ typed(operation.up).T)
             case Gate():
-                gated = activate(buffers[operation.gate.name], operation.activation)
+                gated = self.activate(buffers[operation.gate.name], operation.activation)
                 buffers[operation.gate.name] = gated * buffers[operation.up.name]
             case MixExperts():
                 x = buffers[operation.x.name]
