@@ -24,6 +24,7 @@ from app.errors import (
     report_of,
 )
 from app.evaluate import arguments as evaluate
+from app.loading import waiting_for_files
 from app.options import CHAT_OPTIONS, LOAD_OPTIONS, SAMPLING_OPTIONS, add_flags
 from app.output import Console, console_of_process, discard_output
 from app.plan import arguments as plan
@@ -76,7 +77,10 @@ def _run(arguments: list[str], console: Console) -> int:
     try:
         if unknown:
             raise _unknown_flag(unknown[0], namespace.parser)
-        return namespace.command(namespace, console)
+        if namespace.command is commands.chat:  # which has a screen to say it on
+            return commands.chat(namespace, console)
+        with waiting_for_files(console):
+            return namespace.command(namespace, console)
     except UsageError as error:
         console.note(namespace.parser.format_usage().strip())
         console.report(report_of(error))

@@ -6,6 +6,8 @@ commands.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +45,14 @@ def load_engine(path: Path, options: EngineOptions, console: Console, *, verbose
     from runtime import Engine
 
     with HeldInterrupt() as interrupt, ProgressBars(console) as bars:
+        waiting = StalledFile(console)
 
         def report(stage: str, done: int, total: int) -> None:
             interrupt.check()
+            if stage == WAITING:
+                waiting.tell(path.name, done)
+                if done < SLOW_AFTER_S:
+                    return
             bars.show(*stage_title(stage), done, total)
             # One kernel may take seconds, in a process of its own: nothing of ours runs meanwhile.
             interrupt.is_held = not (stage == COMPILING and done < total)
@@ -87,11 +94,50 @@ def _uses(engine: Engine) -> list[str]:
     return found
 
 
+class StalledFile:
+    """Says in one sentence, once, that a file does not answer."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._is_told = False
+
+    def tell(self, label: str, waited_s: float) -> None:
+        """waited_s: so long until now."""
+        if waited_s >= STALLED_AFTER_S and not self._is_told:
+            self._is_told = True
+            self._console.note(
+                f"note: {label} has not answered for {waited_s:.0f} s: look whether the disk or network share it lies "
+                "on is there; Ctrl-C stops waiting."
+            )
+
+
+@contextmanager
+def waiting_for_files(console: Console) -> Iterator[None]:
+    """A block in which it is shown when a file is slow to answer, and told when it does not."""
+    from runtime.patience import patient_files
+
+    with ProgressBars(console) as bars:
+        stalled = StalledFile(console)
+
+        def told(label: str, waited_s: float) -> None:
+            if waited_s >= SLOW_AFTER_S:
+                bars.show(*stage_title(WAITING), int(waited_s), 0)
+            else:
+                bars.close()
+            stalled.tell(label, waited_s)
+
+        with patient_files(told):
+            yield
+
+
+SLOW_AFTER_S, STALLED_AFTER_S = 2, 20
+WAITING = "waiting"
 COMPILING = "kernels"
 _STAGES = {COMPILING: ("Compiling kernels, this first time", "kernels"), "weights": ("Packing the weights", "bytes")}
 _STAGES |= {
     "gpu-kernels": ("Loading the GPU's kernels", "modules"),
     "gpu-weights": ("Bringing weights to the GPU", "bytes"),
+    WAITING: ("Waiting for the model's file to answer", "seconds"),
 }
 
 

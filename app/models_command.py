@@ -133,12 +133,20 @@ def _file_rows(path: Path) -> list[tuple[str, str]]:
         ("layers", str(facts.num_layers or "")),
         ("trained context", f"{facts.context_length} tokens" if facts.context_length else ""),
         ("vocabulary", f"{facts.vocabulary_size} tokens ({facts.vocabulary})"),
-        ("chat template", "yes" if facts.has_chat_template else "no"),
+        ("chat template", _template_words(tuple(facts.chat_templates))),
+        ("its variables", ", ".join(facts.template_variables)),
         ("formats", formats),
         *(("note", note) for note in facts.notes),
         ("can't be run", facts.refusal or ""),
     ]
     return [(label, value) for label, value in rows if value]
+
+
+def _template_words(names: tuple[str, ...]) -> str:
+    """Names only where there is something to choose."""
+    if len(names) > 1:
+        return f"{', '.join(names)} (--chat-template NAME chooses)"
+    return "yes" if names else "no"
 
 
 def _table(rows: Sequence[Row]) -> list[str]:

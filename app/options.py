@@ -7,6 +7,7 @@ its text is read, and its help.  Does not know where values come from (cli.py, s
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -65,6 +66,8 @@ class Preferences:
     most_gpu_layers: int | None = None  # a profile's alone
     no_profile: bool | None = None
     system: str | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: str | None = None
     draft_model: str | None = None
     draft_max: int | None = None
     draft_min: int | None = None
@@ -155,6 +158,8 @@ SAMPLING_OPTIONS = (
     _option("samplers", str, "--samplers", "CHAIN", "the stages in order, such as top_k;min_p;temperature"),
     _option("stop", tuple, "--stop", "TEXT", "end before this text; may be given several times"),
     _option("system", str, "--system", "TEXT", "system prompt"),
+    _option("chat_template", str, "--chat-template", "NAME", "one of the model's chat templates by its name"),
+    _option("chat_template_kwargs", str, "--chat-template-kwargs", "JSON", "what the template may read, by name"),
 )
 CHAT_OPTIONS = (
     _option("theme", str, "--theme", "NAME", "colours of the chat; /theme in the chat lists them"),
@@ -271,10 +276,33 @@ def generate_options(preferences: Preferences, **more: Any) -> GenerateOptions:
 
     max_tokens = None if preferences.predict == NO_LIMIT else preferences.predict
     try:
-        sampling = sampling_options(preferences)
-        return GenerateOptions(sampling=sampling, max_tokens=max_tokens, stop=preferences.stop or (), **more)
+        return GenerateOptions(
+            sampling=sampling_options(preferences),
+            max_tokens=max_tokens,
+            stop=preferences.stop or (),
+            chat_template=preferences.chat_template,
+            template_variables=_json_object(preferences.chat_template_kwargs),
+            **more,
+        )
     except OptionError as error:
         raise UsageError(str(error)) from error
+
+
+def _json_object(text: str | None) -> dict[str, Any]:
+    """What --chat-template-kwargs holds."""
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"--chat-template-kwargs is no JSON: {error}.", hint="""for example '{"reasoning_effort": "high"}'."""
+        ) from error
+    if not isinstance(value, dict):
+        raise UsageError(
+            "--chat-template-kwargs is no JSON object.", hint="""for example '{"reasoning_effort": "high"}'."""
+        )
+    return value
 
 
 def models_folder_of(preferences: Preferences) -> Path:

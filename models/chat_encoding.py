@@ -109,23 +109,26 @@ class ChatEncoder:
         tools: Sequence[Mapping[str, Any]] | None = None,
         enable_thinking: bool | None = None,
         date: datetime | None = None,
+        variables: Mapping[str, Any] | None = None,
         parse_control_text: bool = False,
     ) -> EncodedChat:
         """The prompt for these messages; a last message of the assistant is gone on from.
 
-        parse_control_text: control-token text in the messages becomes that token.  Raises TemplateError as
+        variables: others that the template may read.  parse_control_text: control-token text in the messages becomes
+        that token.  Raises TemplateError as
         ChatTemplate.render does.
         """
         source = "" if self._template is None else self._template.source
-        marks = _free_marks((source, f"{tools}", *(message.content for message in messages)))
+        marks = _free_marks((source, f"{tools}{variables}", *(message.content for message in messages)))
         own = {idx: turn for idx, message in enumerate(messages) if (turn := self._own_turn(message))}
         if not parse_control_text:
             messages = [self._guarded(message, marks) for message in messages]
             tools = _mapped(tools, lambda text: self._guard.marked(text, marks.guard))
+            variables = _mapped(variables, lambda text: self._guard.marked(text, marks.guard))
         if self._template is None:
             rendered = _as_plain_text(messages, marks, own)
         else:
-            options = RenderOptions(tools=tools, enable_thinking=enable_thinking, date=date)
+            options = RenderOptions(tools=tools, enable_thinking=enable_thinking, date=date, variables=variables or {})
             rendered = _Prompts(self._template, messages, marks, add_generation_prompt, options).with_turns(own)
         ids = self._vocabulary.encode_parts(self._parts(rendered.text, marks, own))
         return EncodedChat(

@@ -8,8 +8,8 @@ rendering.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from models.template_sandbox import Renderer
 
 _TEMPLATE_KEY = "tokenizer.chat_template"
+DEFAULT_NAME = "default"
+RESERVED_VARIABLES = ("messages", "add_generation_prompt")
+"""What a template is given of the chat itself."""
 _VARIABLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-_THINKING_VARIABLES = ("enable_thinking", "thinking")  # Qwen's name for it, and DeepSeek's and Granite's
+THINKING_VARIABLES = ("enable_thinking", "thinking")  # Qwen's name for it, and DeepSeek's and Granite's
 _KNOWN_ROLES = ("user", "assistant")
 _ROLE = re.compile(r"[\w-]{1,64}", re.ASCII)
 
@@ -53,12 +56,14 @@ class RenderOptions:
     """What a rendering depends on besides the messages.
 
     tools: JSON schemas.  enable_thinking: None leaves the choice to the template.  date: what the template takes for
-    now, the clock's date if None.
+    now, the clock's date if None.  variables: others that the template may read (reasoning_effort, say), JSON values by
+    name; they win over the rest.
     """
 
     tools: Sequence[Mapping[str, Any]] | None = None
     enable_thinking: bool | None = None
     date: datetime | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ChatTemplate:
@@ -105,6 +110,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         enable_thinking: bool | None = None,
         date: datetime | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> Rendered:
         """The prompt for these messages, as Hugging Face's renderer makes it.
 
@@ -113,7 +119,7 @@ class ChatTemplate:
 
         Raises TemplateError: the template's own words where it refuses the messages, and what is wrong where it fails.
         """
-        options = RenderOptions(tools=tools, enable_thinking=enable_thinking, date=date)
+        options = RenderOptions(tools=tools, enable_thinking=enable_thinking, date=date, variables=variables or {})
         return self.render_with(messages, options, add_generation_prompt=add_generation_prompt)
 
     def render_with(
@@ -126,6 +132,7 @@ class ChatTemplate:
         if not turns:
             raise TemplateError("A chat can't begin with the assistant's answer: there is nothing to answer.")
         rendered = self._with_all_messages(turns, add_generation_prompt or is_continued, options)
+        rendered = replace(rendered, notes=(*rendered.notes, *self._unread(options.variables)))
         return replace(rendered, text=rendered.text + messages[-1].content) if is_continued else rendered
 
     def _with_all_messages(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions) -> Rendered:
@@ -172,6 +179,12 @@ class ChatTemplate:
             return []
         return [messages[idx] for idx in suspects if probes[idx] not in answer.lower()]
 
+    def _unread(self, variables: Mapping[str, Any]) -> Iterator[str]:
+        """A sentence on each variable that stands nowhere in the template."""
+        for name in variables:
+            if not any(re.search(rf"\b{other}\b", self.source) for other in _with_aliases({name: True})):
+                yield f"The model's chat template does not read the variable {quoted(name)}: it changes nothing."
+
     def _text(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions) -> str:
         from models.template_sandbox import Renderer, RenderRequest
 
@@ -183,7 +196,8 @@ class ChatTemplate:
             "add_generation_prompt": add_prompt,
         }
         if options.enable_thinking is not None:
-            variables |= dict.fromkeys(_THINKING_VARIABLES, options.enable_thinking)
+            variables |= dict.fromkeys(THINKING_VARIABLES, options.enable_thinking)
+        variables |= _with_aliases(options.variables)
         request = RenderRequest(
             source=self.source,
             variables=variables,
@@ -197,17 +211,33 @@ class ChatTemplate:
         return self._renderer.render(request)
 
 
-def load_chat_template(metadata: Mapping[str, MetadataValue], vocabulary: Vocabulary) -> ChatTemplate | None:
-    """The template in a file's metadata; None if there is none, as in base models."""
-    source = metadata.get(_TEMPLATE_KEY)
-    if not isinstance(source, str) or not source.strip():
-        return None
+def _with_aliases(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables, and where one says whether to think, the other name for it too."""
+    chosen = dict(variables)
+    for name in THINKING_VARIABLES:
+        if name in variables:
+            chosen = dict.fromkeys(THINKING_VARIABLES, variables[name]) | chosen
+    return chosen
+
+
+def template_sources(metadata: Mapping[str, MetadataValue]) -> dict[str, str]:
+    """The templates in a file's metadata by name, the one without a name as DEFAULT_NAME; empty for base models."""
+    found: dict[str, str] = {}
+    for key, value in metadata.items():
+        name = DEFAULT_NAME if key == _TEMPLATE_KEY else key.removeprefix(f"{_TEMPLATE_KEY}.")
+        if name != key and name and isinstance(value, str) and value.strip():
+            found[name] = value
+    return dict(sorted(found.items(), key=lambda item: (item[0] != DEFAULT_NAME, item[0])))
+
+
+def load_chat_templates(metadata: Mapping[str, MetadataValue], vocabulary: Vocabulary) -> dict[str, ChatTemplate]:
+    """The templates in a file's metadata by name; the first is the one to use where nobody chooses."""
     special_tokens: dict[str, str] = {}
     for role, variable in _VARIABLES.items():
         token_id = metadata.get(f"tokenizer.ggml.{role}_token_id")
         if isinstance(token_id, int) and 0 <= token_id < vocabulary.size:
             special_tokens[variable] = vocabulary.token_text(token_id)
-    return ChatTemplate(source, special_tokens)
+    return {name: ChatTemplate(source, special_tokens) for name, source in template_sources(metadata).items()}
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message]:

@@ -4,18 +4,21 @@ Owns the file descriptor, every read from it, and what the operating system says
 know what is inside.
 
 Nothing is mapped into memory: a program that reads a mapped file dies with SIGBUS when another one truncates it, and
-nothing can be done about that.  A read that comes back short is an error like any other.
+nothing can be done about that.  A read that comes back short is an error like any other; one that does not come back is
+waited for in a way that whoever opens the file chooses (system_calls.py).
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from models.errors import FileError, quoted
+from models.system_calls import how_calls_are_made
 
 _WINDOW_BYTES = 256 << 10
 
@@ -27,9 +30,10 @@ class FileReader:
         """Opens the file.  FileError when it is missing, empty, a folder, a device, or may not be read."""
         self.path = path
         self.label = quoted(str(path), limit=None)
-        self._descriptor = _open(path, self.label)
+        self._make = how_calls_are_made()
+        self._descriptor = self._make(self.label, lambda: _open(path, self.label))
         try:
-            self._status = os.fstat(self._descriptor)
+            self._status = self._look()
             _check_kind(path, self.label, self._status)
         except OSError as error:
             os.close(self._descriptor)
@@ -53,14 +57,14 @@ class FileReader:
         rest, at = data.data, offset_bytes
         while rest:
             try:
-                count = os.preadv(self._descriptor, [rest], at)
+                count = self._make(self.label, partial(os.preadv, self._descriptor, [rest], at))
             except OSError as error:
                 raise FileError(
                     f"{self.label} cannot be read at byte {at:,}: {error.strerror or error}; look whether the disk or "
                     "the network share it lies on is there."
                 ) from error
             if count == 0:
-                raise self._shrunk(os.fstat(self._descriptor).st_size)
+                raise self._shrunk(self._look().st_size)
             rest, at = rest[count:], at + count
 
     def window(self, offset_bytes: int, size_bytes: int = 1) -> tuple[bytes, int]:
@@ -78,7 +82,7 @@ class FileReader:
     def check_unchanged(self) -> None:
         """FileError when the file's size or modification time is no longer what it was when it was opened."""
         self._check_open()
-        now = os.fstat(self._descriptor)
+        now = self._look()
         if now.st_size != self._status.st_size:
             raise self._shrunk(now.st_size)
         if now.st_mtime_ns != self._status.st_mtime_ns:
@@ -93,6 +97,9 @@ class FileReader:
             self._is_open = False
             self._window = b""
             os.close(self._descriptor)
+
+    def _look(self) -> os.stat_result:
+        return self._make(self.label, partial(os.fstat, self._descriptor))
 
     def _shrunk(self, size_bytes: int) -> FileError:
         return FileError(

@@ -75,7 +75,7 @@ def _check_attribute(name: Any) -> None:
         raise SecurityError(f"namespace.{name}")
 
 
-class _GenerationBlock(Extension):
+class GenerationBlock(Extension):
     """`{% generation %}` marks the assistant's words for training; for a prompt it means its content."""
 
     tags = {"generation"}
@@ -93,7 +93,7 @@ class Renderer:
         self._template: Template | None = None
         self._now: datetime | None = None
         self._environment = _Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols], cache_size=0
+            trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols], cache_size=0
         )
         self._environment.filters["tojson"] = _to_json
         self._environment.globals.pop("lipsum")

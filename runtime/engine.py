@@ -17,13 +17,13 @@ With 262,144 tokens: 50 and 150 us.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from models.chat_template import ChatTemplate, load_chat_template
+from models.chat_template import ChatTemplate, load_chat_templates
 from models.gguf_file import ModelFile
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.adapters import open_adapted
@@ -39,6 +39,7 @@ from runtime.loop import EngineLoop
 from runtime.machine import read_machine
 from runtime.memory import MemoryBill
 from runtime.options import EngineOptions, GenerateOptions
+from runtime.patience import patient_files
 from runtime.placement import Placement, place, usable_cards
 from runtime.prompts import EncodedPrompt, Prompt, PromptEncoder
 from runtime.random_numbers import new_seed
@@ -48,6 +49,7 @@ from runtime.speculation.speculator import Speculator
 from runtime.token_texts import BannedStrings, TokenTexts
 
 LoadProgress = Callable[[str, int, int], None]
+WAITING = "waiting"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ class Engine:
         *,
         binding: Binding,
         vocabulary: Vocabulary,
-        chat_template: ChatTemplate | None,
+        chat_templates: Mapping[str, ChatTemplate],
         description: EngineDescription,
         notes: tuple[str, ...] = (),
         speculator: Speculator | None = None,
@@ -90,11 +92,12 @@ class Engine:
     ) -> None:
         """Takes the binding and the speculator over, and closes them.  draft: the model that guesses, if any.
 
+        chat_templates: by name, the first for who chooses none; empty for a base model.
         guesses_meanwhile: the binding leaves the processor idle for most of a run, and guesses are made in that time.
         bill: what was planned before loading.
         """
         self.vocabulary = vocabulary
-        self.chat_template = chat_template
+        self.chat_templates = chat_templates
         self.description = description
         self.notes = notes
         self.draft = draft
@@ -103,13 +106,13 @@ class Engine:
         self._memory = binding.memory
         self._binding = binding
         num_tokens = min(vocabulary.size, binding.vocab_size)
-        self._encoder = PromptEncoder(vocabulary, chat_template, num_tokens=num_tokens)
+        self._encoder = PromptEncoder(vocabulary, chat_templates, num_tokens=num_tokens)
         self._texts = TokenTexts(vocabulary.token_bytes, num_tokens=num_tokens)
         self._constraints = ConstraintCompiler(self._texts, self._encode_words)
         self._loop = EngineLoop(
             binding, num_tokens=num_tokens, speculator=speculator, guesses_meanwhile=guesses_meanwhile
         )
-        self._finalizer = weakref.finalize(self, _close, self._loop, chat_template)
+        self._finalizer = weakref.finalize(self, _close, self._loop, tuple(chat_templates.values()))
 
     @classmethod
     def load(
@@ -117,7 +120,8 @@ class Engine:
     ) -> Engine:
         """Loads a model file; takes seconds, longer when kernels are compiled for the first time.
 
-        progress(stage, done, total) is called from this thread; what it raises ends the load.  Raises ModelError for
+        progress(stage, done, total) is called from this thread; what it raises ends the load.  While a file does not
+        answer it is called with WAITING and the seconds.  Raises ModelError for
         the file's faults, CapacityError when the model does not fit in memory, OptionError for options it can't have.
         """
         options = options or EngineOptions()
@@ -125,6 +129,7 @@ class Engine:
         speculation = options.speculation
         speculation.require_model()
         with ExitStack() as stack:
+            stack.enter_context(patient_files(lambda label, waited_s: report(WAITING, int(waited_s), 0)))
             file = stack.enter_context(open_adapted(path, options.adapters))
             background = stack.enter_context(ThreadPoolExecutor(max_workers=1))
             words = background.submit(_load_words, file)  # while the device packs weights, without the GIL
@@ -144,11 +149,11 @@ class Engine:
             draft_binding = draft_file.bind(placement.device_options, report) if draft_file is not None else None
             if draft_binding is not None:
                 bindings.callback(draft_binding.close)
-            vocabulary, chat_template = words.result()
+            vocabulary, chat_templates = words.result()
             engine = cls(
                 binding=binding,
                 vocabulary=vocabulary,
-                chat_template=chat_template,
+                chat_templates=chat_templates,
                 description=describe_loaded(file, placement),
                 notes=(*placement.notes, *vocabulary.notes, *binding.notes, *draft_notes),
                 speculator=make_speculator(
@@ -197,7 +202,7 @@ class Engine:
         be honoured, EngineClosedError after close().
         """
         options = options or GenerateOptions()
-        if options.constraint is not None and options.enable_thinking is None:
+        if options.constraint is not None and options.leaves_thinking_open:
             options = replace(
                 options, enable_thinking=False
             )  # the answer is held to its grammar from the first token on
@@ -297,12 +302,12 @@ def _bind(
     return placement, binding
 
 
-def _load_words(file: ModelFile) -> tuple[Vocabulary, ChatTemplate | None]:
+def _load_words(file: ModelFile) -> tuple[Vocabulary, Mapping[str, ChatTemplate]]:
     vocabulary = load_vocabulary(file.metadata)
-    chat_template = load_chat_template(file.metadata, vocabulary)
-    if chat_template is not None:
-        chat_template.prepare()
-    return vocabulary, chat_template
+    chat_templates = load_chat_templates(file.metadata, vocabulary)
+    for first in list(chat_templates.values())[:1]:
+        first.prepare()
+    return vocabulary, chat_templates
 
 
 def describe_loaded(file: ModelFile, placement: Placement) -> EngineDescription:
@@ -325,9 +330,9 @@ def describe_loaded(file: ModelFile, placement: Placement) -> EngineDescription:
     )
 
 
-def _close(loop: EngineLoop, chat_template: ChatTemplate | None) -> None:
+def _close(loop: EngineLoop, chat_templates: Sequence[ChatTemplate]) -> None:
     loop.close()
-    if chat_template is not None:
+    for chat_template in chat_templates:
         chat_template.close()
 
 

@@ -12,10 +12,12 @@ from math import prod
 from pathlib import Path
 
 from models.architectures import find_architecture
+from models.chat_template import template_sources
 from models.description import load_description
 from models.errors import ArchitectureError, TensorError
 from models.gguf_file import ModelFile, open_model_file
 from models.hyperparameters import architecture_name
+from models.template_variables import variables_of
 
 _TOKENS_KEY = "tokenizer.ggml.tokens"
 
@@ -33,6 +35,7 @@ class FormatFacts:
 class FileFacts:
     """A file as `tandem models info` shows it.  None: the file is silent.
 
+    chat_templates: their texts by name, the one to use first.
     refusal: why this version can't run it, or None when it can.  num_layers and context_length are 0 then.
     """
 
@@ -46,10 +49,15 @@ class FileFacts:
     context_length: int
     vocabulary: str | None
     vocabulary_size: int
-    has_chat_template: bool
+    chat_templates: Mapping[str, str]
     formats: tuple[FormatFacts, ...]
     notes: tuple[str, ...]
     refusal: str | None
+
+    @property
+    def template_variables(self) -> tuple[str, ...]:
+        """What its chat templates read besides the chat, and a person may set."""
+        return tuple(sorted({name for source in self.chat_templates.values() for name in variables_of(source)}))
 
 
 def read_facts(path: Path) -> FileFacts:
@@ -68,7 +76,7 @@ def read_facts(path: Path) -> FileFacts:
             context_length=context_length,
             vocabulary=_text(file.metadata, "tokenizer.ggml.model"),
             vocabulary_size=len(tokens) if isinstance(tokens, list) else 0,
-            has_chat_template=_text(file.metadata, "tokenizer.chat_template") is not None,
+            chat_templates=template_sources(file.metadata),
             formats=_formats(file),
             notes=notes,
             refusal=refusal,

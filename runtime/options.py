@@ -5,11 +5,12 @@ Owns names, defaults and ranges.  Does not know command lines, settings files or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from models.chat_template import RESERVED_VARIABLES, THINKING_VARIABLES
 from runtime.adapters import AdapterChoice
 from runtime.constraints import OutputConstraint
 from runtime.devices.binding import Activations, CacheType
@@ -129,6 +130,8 @@ class GenerateOptions:
     the whole prompt anew.  raw: a text prompt is taken as it is, without the chat template.
     add_bos: None: as the vocabulary says; for raw text.  parse_special: whether `<|im_end|>` and the like in a prompt's
     text become control tokens; None: in raw text yes, in messages no.  enable_thinking: handed to the template.
+    chat_template: the name of one of the file's templates; None: the one without a name.  template_variables: others
+    that it may read (reasoning_effort, say), JSON values by name.
     ignore_end: goes on after the model's end token.  reuse_prefix: may begin from what earlier prompts left.
     speculate: guesses may be made for it, if the engine does; they change nothing but the time.
     on_prefill(done, total): called from the engine's thread after each chunk of the prompt; must return soon.
@@ -144,6 +147,8 @@ class GenerateOptions:
     add_bos: bool | None = None
     parse_special: bool | None = None
     enable_thinking: bool | None = None
+    chat_template: str | None = None
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
     ignore_end: bool = False
     reuse_prefix: bool = True
     speculate: bool = True
@@ -158,6 +163,21 @@ class GenerateOptions:
         if not is_valid or len(self.stop) > MAX_STOPS:
             expected = f"up to {MAX_STOPS} texts that are not empty"
             raise OptionError(option="stop", flag="--stop", value=self.stop, expected=expected)
+        self._check_variables()
         if self.stop and self.constraint is not None:
             expected = "none beside a schema or grammar, which says itself where the answer ends"
             raise OptionError(option="stop", flag="--stop", value=self.stop, expected=expected)
+
+    @property
+    def leaves_thinking_open(self) -> bool:
+        """Whether nothing was chosen of what tells a template to let the model think or not."""
+        return self.enable_thinking is None and not any(name in self.template_variables for name in THINKING_VARIABLES)
+
+    def _check_variables(self) -> None:
+        given = self.template_variables
+        is_valid = isinstance(given, Mapping) and all(isinstance(name, str) and name.isidentifier() for name in given)
+        if not is_valid or any(name in RESERVED_VARIABLES for name in given):
+            expected = f"a JSON object of names, none of them {' or '.join(RESERVED_VARIABLES)}, and their values"
+            raise OptionError(
+                option="template_variables", flag="--chat-template-kwargs", value=given, expected=expected
+            )

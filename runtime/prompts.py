@@ -6,7 +6,7 @@ know how text becomes tokens, nor what happens to the ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -35,11 +35,15 @@ class EncodedPrompt:
 
 
 class PromptEncoder:
-    """Encodes prompts for one model.  chat_template: None for a base model.  num_tokens: ids the device knows."""
+    """Encodes prompts for one model.
 
-    def __init__(self, vocabulary: Vocabulary, chat_template: ChatTemplate | None, *, num_tokens: int) -> None:
+    chat_templates: by name, the first for who chooses none; empty for a base model.  num_tokens: ids the device knows.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, chat_templates: Mapping[str, ChatTemplate], *, num_tokens: int) -> None:
         self._vocabulary = vocabulary
-        self._chat = ChatEncoder(vocabulary, chat_template)
+        self._chats = {name: ChatEncoder(vocabulary, template) for name, template in chat_templates.items()}
+        self._plain = next(iter(self._chats.values()), None) or ChatEncoder(vocabulary, None)
         self._num_tokens = num_tokens
 
     def encode(self, prompt: Prompt, options: GenerateOptions) -> EncodedPrompt:
@@ -68,9 +72,10 @@ class PromptEncoder:
         )
 
     def _encode_messages(self, messages: Sequence[Message], options: GenerateOptions) -> EncodedPrompt:
-        encoded = self._chat.encode(
+        encoded = self._chat(options.chat_template).encode(
             messages,
             enable_thinking=options.enable_thinking,
+            variables=options.template_variables,
             parse_control_text=options.parse_special is True,
         )
         return EncodedPrompt(
@@ -79,6 +84,14 @@ class PromptEncoder:
             notes=encoded.notes,
             starts_in_thinking=opens_thinking(encoded.text),
         )
+
+    def _chat(self, name: str | None) -> ChatEncoder:
+        if name is None:
+            return self._plain
+        if name not in self._chats:
+            expected = f"one of the model's own ({', '.join(self._chats) or 'it has none'})"
+            raise OptionError(option="chat_template", flag="--chat-template", value=name, expected=expected)
+        return self._chats[name]
 
     def _check(self, ids: Sequence[int]) -> None:
         if not ids:

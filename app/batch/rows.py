@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RowId = str | int
 
 _OPTIONS = {option.key: option for option in SAMPLING_OPTIONS}
+_TEMPLATE_VARIABLES = "chat_template_kwargs"  # an object, or its text
 _CONSTRAINTS = ("schema", "json_object", "regex", "grammar")
 _OWN_KEYS = ("id", "prompt", "messages", "raw", "logprobs", "prompt_logprobs", "meta", *_CONSTRAINTS)
 
@@ -142,6 +143,8 @@ def _row(line: int, value: Any, defaults: Defaults) -> Row:
     row_id = value.get("id", line)
     if not isinstance(row_id, str | int) or isinstance(row_id, bool):
         raise _RowError(f"id is {_short(row_id)}; expected a text or a whole number")
+    if isinstance(value.get(_TEMPLATE_VARIABLES), dict):
+        value = {**value, _TEMPLATE_VARIABLES: json.dumps(value[_TEMPLATE_VARIABLES])}
     own = {key: value_of_kind(value[key], option, "the row") for key, option in _OPTIONS.items() if key in value}
     preferences = Preferences(**own).over(defaults.preferences)
     is_raw = _typed(value, "raw", bool, defaults.raw)

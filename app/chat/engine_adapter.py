@@ -33,7 +33,7 @@ from app.chat.engine_port import (
 )
 from app.drafts import add_draft
 from app.errors import report_of
-from app.loading import stage_title
+from app.loading import SLOW_AFTER_S, STALLED_AFTER_S, WAITING, stage_title
 
 if TYPE_CHECKING:
     from runtime import Engine, EngineOptions, GenerateOptions, Generation, Message
@@ -87,7 +87,13 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
         progress(LoadStep(title=f"Downloading {choice.model}", done=done, total=total, unit="bytes"))
 
     def report_stage(stage: str, done: int, total: int) -> None:
+        if stage == WAITING and leaving.is_set():
+            raise LoadCancelled
+        if stage == WAITING and done < SLOW_AFTER_S:
+            return
         title, unit = stage_title(stage)
+        if stage == WAITING and done >= STALLED_AFTER_S:
+            title = "The file does not answer: look whether its disk or network share is there"
         progress(LoadStep(title=title, done=done, total=total, unit=unit))
 
     path = resolve_model(
@@ -234,7 +240,7 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
         description=" · ".join(words),
         context_size=description.context_size,
         vocabulary=engine.vocabulary.fingerprint,
-        has_chat_template=engine.chat_template is not None,
+        has_chat_template=bool(engine.chat_templates),
         notes=tuple(engine.notes),
         memory=_memory_of(engine),
         trained_context_size=description.trained_context_size,

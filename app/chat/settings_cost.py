@@ -14,6 +14,7 @@ from app.options import Preferences
 from runtime.catalog import size_text
 
 MOST_CONTEXT_SIZE = 2**20
+PROMPT_KEYS = frozenset({"system", "chat_template", "chat_template_kwargs"})  # on which a conversation's ids depend
 _PARTS = (
     ("weights", "weights_bytes"),
     ("KV", "kv_bytes"),
@@ -44,7 +45,9 @@ def cost_of(desk: ModelDesk, wanted: Preferences, conversation_tokens: int) -> C
     if not changed:
         return Cost(sentence="Nothing is changed.")
     if not needs_load(before, wanted):
-        return Cost(sentence="Costs nothing: it holds from the next reply on." + (again if "system" in changed else ""))
+        return Cost(
+            sentence="Costs nothing: it holds from the next reply on." + (again if changed & PROMPT_KEYS else "")
+        )
     line = desk.own_line(wanted)
     try:
         bill = desk.bill(line, wanted)

@@ -14,7 +14,8 @@ from app.errors import UsageError, report_of
 from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Option, Preferences, engine_options, generate_options
 from app.settings_file import Value
 
-_LEFT_OUT = ("model", "offline", "no_profile", "isa", "system", "predict", "seed")
+_ANSWER_KEYS = ("system", "chat_template", "chat_template_kwargs", "predict", "seed")
+_LEFT_OUT = ("model", "offline", "no_profile", "isa", *_ANSWER_KEYS)
 CARD_KEYS = frozenset({"device", "gpu_layers", "vram_margin"})
 _CHOICES = {
     "cache_type_k": ("f16", "q8_0", "q4_0"),
@@ -26,6 +27,8 @@ _CHOICES = {
 }
 _DEFAULTS = {
     "system": "none",
+    "chat_template": "the model's first",
+    "chat_template_kwargs": "none",
     "cache_type_k": "f16",
     "cache_type_v": "f16",
     "activations": "balanced",
@@ -62,7 +65,7 @@ class SettingField:
 
 def _fields() -> tuple[SettingField, ...]:
     options = {option.key: option for option in LOAD_OPTIONS + SAMPLING_OPTIONS}
-    groups = dict.fromkeys(("system", "predict", "seed"), "Answers")
+    groups = dict.fromkeys(_ANSWER_KEYS, "Answers")
     groups |= {option.key: "Model and memory" for option in LOAD_OPTIONS if option.key not in _LEFT_OUT}
     groups |= {option.key: "Sampling" for option in SAMPLING_OPTIONS if option.key not in _LEFT_OUT}
     return tuple(

@@ -66,7 +66,7 @@ class EngineDriver:
         num_ids = min(loaded.vocabulary.size, loaded.binding.vocab_size)
         self._ids = np.random.default_rng(_SEED).integers(0, num_ids, loaded.description.context_size).tolist()
         self._engine = Engine(
-            binding=self._timed, vocabulary=loaded.vocabulary, chat_template=None, description=loaded.description
+            binding=self._timed, vocabulary=loaded.vocabulary, chat_templates={}, description=loaded.description
         )
 
     def generate(

@@ -5,11 +5,11 @@ Owns the joining, and what a file says before it is loaded.  Does not know texts
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.chat_template import ChatTemplate, load_chat_template
+from models.chat_template import ChatTemplate, load_chat_templates
 from models.description import load_description
 from models.gguf_file import open_model_file
 from models.vocabulary import Vocabulary, load_vocabulary
@@ -36,7 +36,7 @@ class Words:
 
     path: Path
     vocabulary: Vocabulary
-    chat_template: ChatTemplate | None
+    chat_templates: Mapping[str, ChatTemplate]
     trained_context_size: int
 
 
@@ -59,7 +59,7 @@ def read_words(path: Path) -> Words:
         return Words(
             path=path,
             vocabulary=vocabulary,
-            chat_template=load_chat_template(file.metadata, vocabulary),
+            chat_templates=load_chat_templates(file.metadata, vocabulary),
             trained_context_size=load_description(file).context_length,
         )
 

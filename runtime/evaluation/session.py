@@ -243,7 +243,7 @@ class EvaluationSession:
         engine = Engine(
             binding=loaded.binding,
             vocabulary=words.vocabulary,
-            chat_template=words.chat_template,
+            chat_templates=words.chat_templates,
             description=loaded.description,
         )
         with engine:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_models import CHATML_TEMPLATE, TURNS_TEMPLATE
 from words import byte_pair_metadata, message_of, real_words, reference, template
 
-from models.chat_template import ChatTemplate, Message, fold_system, load_chat_template
+from models.chat_template import ChatTemplate, Message, fold_system, load_chat_templates
 from models.errors import TemplateError
 from models.template_sandbox import RefusedMessages
 from models.vocabulary import load_vocabulary
@@ -66,14 +66,13 @@ def test_a_base_model_has_no_template(model_path: PathOf) -> None:
     assert real_words(model_path("gemma3-270m"))[1] is None
     vocabulary = load_vocabulary(byte_pair_metadata())
     for nothing in ({}, {"tokenizer.chat_template": " \n"}, {"tokenizer.chat_template": 3}):
-        assert load_chat_template(nothing, vocabulary) is None
+        assert load_chat_templates(nothing, vocabulary) == {}
 
 
 def test_the_template_sees_the_special_tokens() -> None:
     metadata = byte_pair_metadata(changes={"unknown_token_id": 99_999})
     metadata["tokenizer.chat_template"] = "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}"
-    found = load_chat_template(metadata, load_vocabulary(metadata))
-    assert found is not None
+    (found,) = load_chat_templates(metadata, load_vocabulary(metadata)).values()
     assert found.render([USER], add_generation_prompt=False).text == "<|endoftext|>|<|im_end|>||<|endoftext|>"
     found.close()
 
@@ -219,12 +218,12 @@ sys.path.insert(0, {root!r})
 import models.chat_encoding
 from models.gguf_file import open_model_file
 from models.vocabulary import load_vocabulary
-from models.chat_template import load_chat_template
+from models.chat_template import load_chat_templates
 heavy = ("jinja2", "tokenizers", "sentencepiece")
 print([name for name in heavy if name in sys.modules])
 with open_model_file({path!r}) as file:
     vocabulary = load_vocabulary(file.metadata)
-    template = load_chat_template(file.metadata, vocabulary)
+    (template,) = load_chat_templates(file.metadata, vocabulary).values()
 template.prepare()
 vocabulary.encode_prompt("Hi")
 print([name for name in heavy if name in sys.modules])

@@ -11,7 +11,7 @@ import pytest
 from fake_device import DESCRIPTION, FakeBinding, make_limits, plain_ids
 from tiny_models import CHATML_TEMPLATE, byte_pair_vocabulary
 
-from models.chat_template import ChatTemplate, Message, load_chat_template
+from models.chat_template import ChatTemplate, Message, load_chat_templates
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.engine import Engine
 from runtime.errors import ContextError, EngineClosedError, OptionError
@@ -21,19 +21,23 @@ from runtime.sampling import SamplingOptions
 GREEDY = SamplingOptions(temperature=0)
 
 
-def make_words(template: str | None = CHATML_TEMPLATE) -> tuple[Vocabulary, ChatTemplate | None]:
+def make_words(template: str | None = CHATML_TEMPLATE) -> tuple[Vocabulary, dict[str, ChatTemplate]]:
     metadata = byte_pair_vocabulary()
     if template is not None:
         metadata["tokenizer.chat_template"] = template
     vocabulary = load_vocabulary(metadata)
-    return vocabulary, load_chat_template(metadata, vocabulary)
+    return vocabulary, load_chat_templates(metadata, vocabulary)
 
 
 def make_engine(template: str | None = CHATML_TEMPLATE, *, context_size: int = 512, max_sequences: int = 1) -> Engine:
-    vocabulary, chat_template = make_words(template)
+    vocabulary, chat_templates = make_words(template)
     binding = FakeBinding(make_limits(context_size=context_size, max_sequences=max_sequences))
     return Engine(
-        binding=binding, vocabulary=vocabulary, chat_template=chat_template, description=DESCRIPTION, notes=("a note",)
+        binding=binding,
+        vocabulary=vocabulary,
+        chat_templates=chat_templates,
+        description=DESCRIPTION,
+        notes=("a note",),
     )
 
 
@@ -143,7 +147,7 @@ def test_the_turn_ends_on_the_templates_own_token() -> None:
     with Engine(
         binding=FakeBinding(),
         vocabulary=vocabulary,
-        chat_template=load_chat_template(metadata, vocabulary),
+        chat_templates=load_chat_templates(metadata, vocabulary),
         description=DESCRIPTION,
     ) as engine:
         assert end_id in engine.encode("hello").end_ids
@@ -200,3 +204,26 @@ def test_the_engine_says_what_it_is(engine: Engine) -> None:
     assert engine.context_size == 512
     assert engine.memory.total_bytes == engine.memory.weights_bytes + engine.memory.kv_bytes + 10
     assert "KV cache" in str(engine.memory)
+
+
+def test_a_template_is_chosen_by_name_and_given_variables() -> None:
+    metadata = byte_pair_vocabulary() | {
+        "tokenizer.chat_template": CHATML_TEMPLATE,
+        "tokenizer.chat_template.rag": "{{ messages[0].content }} {{ effort }}",
+    }
+    vocabulary = load_vocabulary(metadata)
+    templates = load_chat_templates(metadata, vocabulary)
+    with Engine(
+        binding=FakeBinding(), vocabulary=vocabulary, chat_templates=templates, description=DESCRIPTION
+    ) as engine:
+        options = greedy(chat_template="rag", template_variables={"effort": "high"})
+        assert vocabulary.decode(engine.encode("hello", options).ids) == "hello high"
+        assert vocabulary.decode(engine.encode("hello").ids).startswith("<|im_start|>user\nhello")
+        with pytest.raises(OptionError, match=r"chat_template \(--chat-template\) is 'tools'; .*own \(default, rag\)"):
+            engine.generate("hello", greedy(chat_template="tools"))
+
+
+@pytest.mark.parametrize("given", [{"messages": []}, {"add_generation_prompt": 1}, {"a b": 1}, [], {1: 2}])
+def test_variables_that_no_template_may_be_given_are_refused(given: object) -> None:
+    with pytest.raises(OptionError, match="chat-template-kwargs"):
+        greedy(template_variables=given)

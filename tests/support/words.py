@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tiny_models import byte_pair_vocabulary, sentence_piece_vocabulary
 
 from models.chat_encoding import ChatEncoder, EncodedChat
-from models.chat_template import ChatTemplate, Message, load_chat_template
+from models.chat_template import ChatTemplate, Message, load_chat_templates
 from models.gguf_file import open_model_file
 from models.template_process import SandboxLimits, TemplateProcess
 from models.vocabulary import Vocabulary, load_vocabulary
@@ -74,7 +74,7 @@ def real_words(path: Path) -> tuple[Vocabulary, ChatTemplate | None]:
     """The vocabulary and the template of a model file."""
     with open_model_file(path) as file:
         vocabulary = load_vocabulary(file.metadata)
-        return vocabulary, load_chat_template(file.metadata, vocabulary)
+        return vocabulary, next(iter(load_chat_templates(file.metadata, vocabulary).values()), None)
 
 
 def byte_pair_metadata(

@@ -46,6 +46,20 @@ def test_a_row_may_say_what_the_flags_say(tmp_path: Path) -> None:
     assert (row.options.stop, row.options.raw, row.options.max_tokens, row.options.logprobs) == (("END",), True, 9, 2)
 
 
+@pytest.mark.parametrize("written", [{"reasoning_effort": "high"}, '{"reasoning_effort": "high"}'])
+def test_a_row_may_choose_the_template_and_its_variables(tmp_path: Path, written: object) -> None:
+    row = only(rows_of(tmp_path, {"prompt": "Hi", "chat_template": "rag", "chat_template_kwargs": written}))
+    assert (row.options.chat_template, row.options.template_variables) == ("rag", {"reasoning_effort": "high"})
+    other = only(rows_of(tmp_path, {"prompt": "Hi", "chat_template": "rag"}))
+    assert request_key(row, "f") != request_key(other, "f")
+
+
+@pytest.mark.parametrize("written", ["{", "[1]", {"messages": []}, {"a b": 1}])
+def test_variables_that_are_none_are_refused(tmp_path: Path, written: object) -> None:
+    (row,) = rows_of(tmp_path, {"prompt": "Hi", "chat_template_kwargs": written})
+    assert isinstance(row, BadRow) and "chat-template-kwargs" in row.fault
+
+
 def test_what_a_row_does_not_say_the_flags_say(tmp_path: Path) -> None:
     schema = OutputConstraint(kind="regex", text="a+")
     defaults = Defaults(preferences=Preferences(temp=0.5, system="Be kind"), constraint=schema, logprobs=1)
