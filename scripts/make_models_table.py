@@ -84,7 +84,7 @@ def architecture_lines() -> Iterator[str]:
         for reference in references_of(name):
             with open_model_file(path_of(name)) as file:
                 description = load_description(file, context_size=reference.context_size)
-                exact = Oracle(description.program, FileWeights(file)).logits(reference.ids)
+                exact = Oracle(description.program, FileWeights(file)).logits(reference.ids.tolist())
             context = reference.context_size or 128
             with bound(path_of(name), limits=limits_of(context=context), context_size=reference.context_size) as model:
                 found = model.logits(reference.ids.tolist())

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import llama_cpp_py_sync
+import llama_cpp_py_sync  # pyright: ignore[reportMissingImports]
 import numpy as np
-from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
+from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "support"))
@@ -52,7 +52,7 @@ lib: Any = get_lib()
 
 
 def source_of() -> str:
-    manifest = json.loads((Path(llama_cpp_py_sync.__file__).parent / "native_manifest.json").read_text())
+    manifest = json.loads((Path(str(llama_cpp_py_sync.__file__)).parent / "native_manifest.json").read_text())
     build = llama_cpp_py_sync.__version__.rpartition(".")[2]
     return f"llama.cpp b{build} ({manifest['llama_cpp_commit'][:9]})"
 
@@ -148,7 +148,7 @@ def make_tiny(path: Path) -> None:
         for name, file in (("plain", plain), ("rounded", path)):
             with loaded(file, has_vocabulary=False, context=256) as state:
                 found[name] = logits_of(state, ids)
-    np.savez_compressed(FOLDER / f"{path.stem}.npz", source=np.array(source_of()), **found)
+    np.savez_compressed(FOLDER / f"{path.stem}.npz", **{**found, "source": np.array(source_of())})
     print(path.stem, *(f"{name} {values.std():.3f}" for name, values in found.items()))
 
 
@@ -173,7 +173,7 @@ def make_real(path: Path, *, with_lora: bool) -> None:
     with path.open("rb") as file:
         found["sha256"] = np.array(hashlib.file_digest(file, "sha256").hexdigest())
     name = f"{path.stem}{'-lora' if with_lora else ''}.npz"
-    np.savez_compressed(FOLDER / name, source=np.array(source_of()), **found)
+    np.savez_compressed(FOLDER / name, **{**found, "source": np.array(source_of())})
     print(name, len(found["ids"]), "tokens")
 
 
