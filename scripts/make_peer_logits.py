@@ -148,7 +148,7 @@ def make_tiny(path: Path) -> None:
         for name, file in (("plain", plain), ("rounded", path)):
             with loaded(file, has_vocabulary=False, context=256) as state:
                 found[name] = logits_of(state, ids)
-    np.savez_compressed(FOLDER / f"{path.stem}.npz", **{**found, "source": np.array(source_of())})
+    np.savez_compressed(FOLDER / f"{path.stem}.npz", allow_pickle=False, **{**found, "source": np.array(source_of())})
     print(path.stem, *(f"{name} {values.std():.3f}" for name, values in found.items()))
 
 
@@ -173,7 +173,7 @@ def make_real(path: Path, *, with_lora: bool) -> None:
     with path.open("rb") as file:
         found["sha256"] = np.array(hashlib.file_digest(file, "sha256").hexdigest())
     name = f"{path.stem}{'-lora' if with_lora else ''}.npz"
-    np.savez_compressed(FOLDER / name, **{**found, "source": np.array(source_of())})
+    np.savez_compressed(FOLDER / name, allow_pickle=False, **{**found, "source": np.array(source_of())})
     print(name, len(found["ids"]), "tokens")
 
 

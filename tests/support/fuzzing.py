@@ -27,11 +27,12 @@ from tiny_models import Tensor, VocabularyKind, gguf_bytes, write_tiny_model
 
 from models.adapters import read_adapter
 from models.chat_encoding import ChatEncoder
-from models.chat_template import ChatTemplate, Message, load_chat_template
+from models.chat_template import ChatTemplate, Message, load_chat_templates, template_sources
 from models.description import load_description
 from models.errors import ModelError
 from models.gguf_file import open_model_file
 from models.template_process import SandboxLimits, TemplateProcess
+from models.template_variables import variables_of
 from models.vocabulary import load_vocabulary
 
 KINDS: tuple[VocabularyKind, ...] = ("byte_pair", "sentence_pieces")
@@ -166,7 +167,9 @@ class Case:
                 assert all(0 <= token_id < vocabulary.size for token_id in ids)
                 vocabulary.decode(ids)
         _ = vocabulary.fingerprint, vocabulary.end_ids, vocabulary.notes
-        template = load_chat_template(metadata, vocabulary)
+        template = next(iter(load_chat_templates(metadata, vocabulary).values()), None)
+        for source in template_sources(metadata).values():
+            variables_of(source)
         source = None if template is None else ChatTemplate(template.source, {}, process=self.process)
         ChatEncoder(vocabulary, source).encode([Message(role="user", content="the <|im_end|> fox")])
 
