@@ -47,15 +47,16 @@ of the difference, in standard deviations of the logits: first of the declared p
 numbers, which shows that the mathematics are the same; then of the CPU's kernels with exact activations and a cache of
 float16, whose rounding is what is left, and how often they find the same token likeliest.
 
-{peer} computed them too (`scripts/make_peer_logits.py`). "llama.cpp" is how far it is from the reference with the
-weights written as float32, so that nothing is rounded to 8 bits; "its file" with the file as it is, as people run it.
+{peer} computed them too (`scripts/make_peer_logits.py`). "llama.cpp" is how far it is
+from the reference with the weights written as float32, so that nothing is rounded to 8 bits; "its file" with the file
+as it is, as people run it.
 
 | model | architecture | formats | compared with | NumPy | CPU kernels | same token | llama.cpp | its file |
 |---|---|---|---|---|---|---|---|---|"""
 
 DIFFERENCES_INTRODUCTION = """
 Where llama.cpp computes something else than the reference, Tandem follows the reference. With our NumPy side changed to
-do as llama.cpp does, both are as near as elsewhere, so the list is whole:
+do as llama.cpp does, both agree to 1e-4 or better, so the list is whole:
 """
 
 REAL_INTRODUCTION = """
