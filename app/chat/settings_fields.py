@@ -88,7 +88,8 @@ def _title(option: Option) -> str:
 
 
 FIELDS: tuple[SettingField, ...] = _fields()
-PRESET_KEYS = ("system", *(option.key for option in SAMPLING_OPTIONS if option.key != "system"))
+_OF_A_MODEL = ("chat_template", "chat_template_kwargs")  # which a preset for any model leaves alone
+PRESET_KEYS = ("system", *(option.key for option in SAMPLING_OPTIONS if option.key not in ("system", *_OF_A_MODEL)))
 
 
 def field_of(word: str) -> SettingField | None:

@@ -218,7 +218,7 @@ def test_a_template_is_chosen_by_name_and_given_variables() -> None:
     ) as engine:
         options = greedy(chat_template="rag", template_variables={"effort": "high"})
         assert vocabulary.decode(engine.encode("hello", options).ids) == "hello high"
-        assert vocabulary.decode(engine.encode("hello").ids).startswith("<|im_start|>user\nhello")
+        assert vocabulary.decode(engine.encode("hello").ids).startswith("user\nhello")
         with pytest.raises(OptionError, match=r"chat_template \(--chat-template\) is 'tools'; .*own \(default, rag\)"):
             engine.generate("hello", greedy(chat_template="tools"))
 

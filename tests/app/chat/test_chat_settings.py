@@ -124,7 +124,7 @@ async def test_presets_are_taken_made_and_kept(tmp_path: Path) -> None:
         await stage.send("/set temp 0.2")
         await stage.press("f3")
         await stage.until_shown("Keep these as a preset…")
-        await stage.press(*["down"] * (3 + len(desk.presets)), "enter")
+        await stage.press(*["down"] * (5 + len(desk.presets)), "enter")
         await stage.press(*"mine [x]", "enter")
         await stage.until_shown("Kept as the preset mine [x].")
         await stage.send("/preset usual")
