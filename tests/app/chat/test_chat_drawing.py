@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from app.chat.engine_port import ReplyPiece
 from app.chat.widgets.near_compositor import NearCompositor
+from app.chat.widgets.transcript import Transcript
 from app.chat.widgets.turn_views import ReplyView
 
 
@@ -69,15 +70,17 @@ async def test_one_more_line_costs_the_same_in_a_long_reply(tmp_path: Path, monk
 
 async def seen_while_scrolling(stage: Stage) -> list[int]:
     """The numbers of the paragraphs on each screen from the first to the last."""
+    transcript = stage.app.screen.query_one(Transcript)
     await stage.press("ctrl+home")
+    await stage.until(lambda: transcript.scroll_y == 0, "the first line")
     seen: list[int] = []
-    before = ""
-    while stage.text() != before:
-        before = stage.text()
-        seen += [int(number) for number in re.findall(r"Paragraph (\d+) of many\.", before)]
+    while True:
+        seen += [int(number) for number in re.findall(r"Paragraph (\d+) of many\.", stage.text())]
+        place = transcript.scroll_y
+        if place >= transcript.max_scroll_y:
+            return seen
         await stage.press("pagedown")
-        await stage.pilot.pause(0.02)
-    return seen
+        await stage.until(lambda place=place: transcript.scroll_y > place, "the next page")
 
 
 async def test_all_of_a_long_reply_is_there_wherever_one_scrolls(tmp_path: Path) -> None:
