@@ -72,6 +72,7 @@ def described(engine: Engine) -> str:
         f"{loaded.name}: {loaded.architecture}, {loaded.num_parameters / 1e6:.0f} million parameters, context "
         f"{loaded.context_size}, {loaded.threads} threads; {'; '.join(_uses(engine))}"
         + (f"; {loaded.gpu_layers} of {loaded.num_layers} layers on the {loaded.gpu}" if loaded.gpu else "")
+        + (f", the experts of the first {loaded.cpu_experts} on the CPU" if loaded.cpu_experts else "")
         + (f"; draft model {engine.draft.name}: {engine.draft.memory}" if engine.draft is not None else "")
     )
 

@@ -147,7 +147,8 @@ def _circumstances(description: EngineDescription, how_to_load: EngineOptions) -
 def _placement_value(description: EngineDescription) -> dict[str, Any]:
     if description.gpu is None:
         return {"placement": "cpu"}
-    return {"placement": "gpu", "gpu": description.gpu, "gpu_layers": description.gpu_layers}
+    value = {"placement": "gpu", "gpu": description.gpu, "gpu_layers": description.gpu_layers}
+    return value | ({"n_cpu_moe": description.cpu_experts} if description.cpu_experts else {})
 
 
 def _adapters_value(how_to_load: EngineOptions) -> dict[str, Any]:
@@ -225,6 +226,7 @@ def _read_preferences(manifest: Mapping[str, Any]) -> Preferences:
         loaded["device"] = "cpu"
     else:
         loaded["gpu_layers"] = str(int(engine["gpu_layers"]))
+        loaded["n_cpu_moe"] = str(int(engine.get("n_cpu_moe", 0)))
     return Preferences(model=manifest["model"]["path"], ctx_size=engine["ctx_size"], **loaded)
 
 

@@ -62,6 +62,7 @@ class Preferences:
     isa: str | None = None
     device: str | None = None
     gpu_layers: str | None = None
+    n_cpu_moe: str | None = None
     vram_margin: int | None = None
     most_gpu_layers: int | None = None  # a profile's alone
     no_profile: bool | None = None
@@ -87,14 +88,27 @@ class Preferences:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shorthand:
+    """A flag without a value of its own."""
+
+    names: tuple[str, ...]
+    value: str
+    help: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Option:
-    """One value.  kind: the type of its value (tuple: several texts).  names: its flags, none for settings alone."""
+    """One value.  kind: the type of its value (tuple: several texts).  names: its flags, none for settings alone.
+
+    shorthand: a flag that stands for one of its values.
+    """
 
     key: str
     kind: type
     names: tuple[str, ...]
     metavar: str | None
     help: str
+    shorthand: Shorthand | None = None
 
 
 def _option(key: str, kind: type, names: str, metavar: str | None, text: str) -> Option:
@@ -118,6 +132,14 @@ LOAD_OPTIONS = (
         "cpu, gpu (or nothing at all), a GPU's number, auto: a GPU if there is one (auto)",
     ),
     _option("gpu_layers", str, "-ngl --gpu-layers --n-gpu-layers", "N", "last layers on the GPU: a number, all, auto"),
+    Option(
+        key="n_cpu_moe",
+        kind=str,
+        names=("-ncmoe", "--n-cpu-moe"),
+        metavar="N",
+        help="of the first N layers the experts stay on the CPU, though the rest is on the GPU (0)",
+        shorthand=Shorthand(names=("-cmoe", "--cpu-moe"), value="all", help="of all layers: --n-cpu-moe all"),
+    ),
     _option("vram_margin", int, "--vram-margin", "MIB", "memory left free on the GPU, in MiB (512)"),
     _option("draft_model", str, "-md --draft-model --model-draft", "MODEL", "a small model that guesses for this one"),
     _option("draft_max", int, "--draft-max", "N", "tokens guessed at most before they are checked (16)"),
@@ -176,6 +198,9 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option], title:
     """Give the parser these options' flags, under a heading of their own."""
     group = parser.add_argument_group(title)
     for option in options:
+        if option.shorthand is not None:
+            brief = option.shorthand
+            group.add_argument(*brief.names, dest=option.key, action="store_const", const=brief.value, help=brief.help)
         if option.kind is bool:
             group.add_argument(*option.names, dest=option.key, action="store_const", const=True, help=option.help)
         elif option.kind is tuple:
@@ -244,6 +269,7 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "isa": preferences.isa,
         "device": number_or_word(preferences.device),
         "gpu_layers": number_or_word(preferences.gpu_layers),
+        "cpu_experts": number_or_word(preferences.n_cpu_moe),
         "most_gpu_layers": preferences.most_gpu_layers,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,

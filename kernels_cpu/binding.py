@@ -1,4 +1,4 @@
-"""A program bound to the CPU: weights packed, buffers reserved, steps laid out; `run` computes a batch.
+"""A segment of a program bound to the CPU: weights packed, buffers reserved, steps laid out; `run` computes a batch.
 
 Owns the memory and the thread team of one model.  Does not know sequences, sampling or text.  Nothing is allocated
 after `bind`: what `bill.make_bill` says is what is taken.
@@ -21,7 +21,7 @@ from kernels_cpu.batch_arrays import batch_arrays
 from kernels_cpu.bill import CpuBill, cache_sizes, make_bill, partial_bytes, rope_tables
 from kernels_cpu.isa import Isa, choose
 from kernels_cpu.kernel_cache import KernelCache
-from kernels_cpu.plan import (
+from kernels_cpu.plan import (  # fmt: skip
     MAX_SPLIT_CELLS,
     MAX_SPLIT_TOKENS,
     OPERAND_BYTES,
@@ -33,7 +33,8 @@ from kernels_cpu.shape_checks import MAX_TILE_ROWS
 from kernels_cpu.steps import HEADER, Places, Step, StepMaker
 from kernels_cpu.team import Team
 from kernels_cpu.weights import Packer
-from models.program import Attend, Program, Rope
+from models.program import Attend, Buffer, Rope
+from models.segments import Segment
 
 if TYPE_CHECKING:
     from models.gguf_file import ModelFile
@@ -52,41 +53,41 @@ class CpuOptions:
     requantize: bool = False
 
 
-def bill(program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions) -> CpuBill:
+def bill(segment: Segment, file: ModelFile, limits: CpuLimits, options: CpuOptions) -> CpuBill:
     """What `bind` will reserve, without reserving it."""
-    plan = _plan(program, file, limits, options)
-    return make_bill(plan, program, limits)
+    plan = _plan(segment, file, limits, options)
+    return make_bill(plan, segment, limits)
 
 
-def _plan(program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions) -> Plan:
+def _plan(segment: Segment, file: ModelFile, limits: CpuLimits, options: CpuOptions) -> Plan:
     isa = choose(options.isa)
-    return make_plan(program, file.tensors, limits, isa, options.activations, requantize=options.requantize)
+    return make_plan(segment, file.tensors, limits, isa, options.activations, requantize=options.requantize)
 
 
 def bind(
-    program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions, progress: Progress | None = None
+    segment: Segment, file: ModelFile, limits: CpuLimits, options: CpuOptions, progress: Progress | None = None
 ) -> CpuModel:
-    """Compiles the kernels that the program needs, packs the weights, reserves everything else.
+    """Compiles the kernels that the segment needs, packs the weights, reserves everything else.
 
     progress(what, done, total): "kernels" (compiled) and "weights" (bytes packed); an exception in it ends the binding.
     """
-    return CpuModel(program, file, limits, options, progress)
+    return CpuModel(segment, file, limits, options, progress)
 
 
 class CpuModel:
-    """A bound program.  One thread at a time calls `run`; `cancel` may come from any."""
+    """A bound segment.  One thread at a time calls `run`; `cancel` may come from any."""
 
     def __init__(
-        self, program: Program, file: ModelFile, limits: CpuLimits, options: CpuOptions, progress: Progress | None
+        self, segment: Segment, file: ModelFile, limits: CpuLimits, options: CpuOptions, progress: Progress | None
     ) -> None:
-        self.program, self.limits = program, limits
+        self.segment, self.limits = segment, limits
         self.isa: Isa = choose(options.isa)
         self._arenas: list[Arena] = []
         self._team: Team | None = None
         self._kernels = KernelCache(options.kernel_folder, self.isa, workers=max(2, options.threads))
         try:
-            plan = _plan(program, file, limits, options)
-            self.bill = make_bill(plan, program, limits)
+            plan = _plan(segment, file, limits, options)
+            self.bill = make_bill(plan, segment, limits)
             self._build(plan, file, options, progress)
         except BaseException:
             self.close()
@@ -104,8 +105,9 @@ class CpuModel:
         workspace = self._arena(self.bill.workspace_bytes, "the workspace")
         matrices, vectors = packer.place(weights)
         places = self._place(plan, caches, workspace, matrices, vectors)
-        steps = StepMaker(self.program, plan, places, options.activations, options.threads).all()
-        names = [*packer.kernels, *(step.kernel for step in steps), "executor-run", "executor-work"]
+        maker = StepMaker(self.segment, plan, places, options.activations, options.threads)
+        runs = [maker.of_run(run_idx) for run_idx in range(len(self.segment.runs))]
+        names = [*packer.kernels, *(step.kernel for steps in runs for step in steps), "executor-run", "executor-work"]
         notify = (lambda done, total: progress("kernels", done, total)) if progress else None
         addresses = self._kernels.load(names, notify)
         self._team = Team(addresses["executor-run"], addresses["executor-work"], options.threads)
@@ -113,11 +115,11 @@ class CpuModel:
             file, self._team, addresses, (lambda done, total: progress("weights", done, total)) if progress else None
         )
         self._fill_ropes(places)
-        self._table = self._lay_out(plan, steps, addresses, workspace, places)
+        self._tables = self._lay_out(plan, runs, addresses, workspace, places)
         self._prepare_views(plan, places)
         self.kv_page_bytes = {
             places.caches[idx]: self.limits.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim)
-            for idx, layer in self.program.kv_layers.items()
+            for idx, layer in self.segment.layers.items()
         }
 
     def _arena(self, size_bytes: int, purpose: str) -> Arena:
@@ -141,10 +143,10 @@ class CpuModel:
             records=records,
             batch={name: workspace.take(size) for name, size in arrays.sizes_bytes.items()},
             ropes={
-                rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.program).items()
+                rope: workspace.take(4 * n * self.limits.context_size) for rope, n in rope_tables(self.segment).items()
             },
-            caches=tuple(caches.take(size) for size in cache_sizes(self.program, self.limits)),
-            partial=workspace.take(partial_bytes(self.program)),
+            caches={idx: caches.take(size) for idx, size in cache_sizes(self.segment, self.limits).items()},
+            partial=workspace.take(partial_bytes(self.segment)),
             table_row_bytes=4 * arrays.table_row,
             cache_types=self.limits.cache_types,
         )
@@ -161,13 +163,18 @@ class CpuModel:
                 part[:, 1] = np.sin(phase) * rope.magnitude
 
     def _lay_out(
-        self, plan: Plan, steps: list[Step], addresses: dict[str, int], workspace: Arena, places: Places
-    ) -> int:
-        """Writes the table of steps and their operands; returns its address."""
-        program = workspace.take((plan.num_steps + 1) * table.STEP_BYTES)
+        self, plan: Plan, runs: list[list[Step]], addresses: dict[str, int], workspace: Arena, places: Places
+    ) -> list[int]:
+        """Writes the tables of steps and their operands; returns the tables' addresses, one for each run."""
+        at = workspace.take((plan.num_steps + plan.num_tables) * table.STEP_BYTES)
         blocks = workspace.take(plan.num_steps * OPERAND_BYTES)
-        write_table(program, blocks, steps, addresses, places.batch["header"])
-        return program
+        tables = []
+        for steps in runs:
+            write_table(at, blocks, steps, addresses, places.batch["header"])
+            tables.append(at)
+            at += (len(steps) + 1) * table.STEP_BYTES
+            blocks += len(steps) * OPERAND_BYTES
+        return tables
 
     def _prepare_views(self, plan: Plan, places: Places) -> None:
         arrays, at = batch_arrays(self.limits), places.batch
@@ -179,34 +186,51 @@ class CpuModel:
         self._tiles = view(at["tiles"], (arrays.tiles, 3), np.int32)
         self._runs = view(at["runs"], (arrays.runs, 4), np.int32)
         self._page_tables = view(at["page_tables"], (self.limits.max_sequences, arrays.table_row), np.int32)
-        logits = plan.areas[self.program.logits.name]
-        self._logits = view(places.floats[logits.buffer.name], (logits.rows, logits.row_bytes // 4), np.float32)
-        attends = [operation for operation in self.program.operations if isinstance(operation, Attend)]
+        program = self.segment.program
+        self._hidden = self._rows_of(plan, places, program.hidden)
+        self._logits = self._rows_of(plan, places, program.logits) if self.segment.has_head else None
+        attends = [operation for operation in self.segment.operations if isinstance(operation, Attend)]
         heads = max((attend.num_heads // attend.cache.num_kv_heads for attend in attends), default=1)
         self._tile_tokens = max(1, MAX_TILE_ROWS // heads)
         self._experts_used = plan.experts_used
-        self._kv_heads = max((layer.num_kv_heads for layer in self.program.kv_layers.values()), default=1)
-        self._keeps_states = bool(self.program.state_layers)
+        self._kv_heads = max((layer.num_kv_heads for layer in self.segment.layers.values()), default=1)
+        self._keeps_states = bool(self.segment.state_layers)
+
+    def _rows_of(self, plan: Plan, places: Places, buffer: Buffer) -> np.ndarray:
+        """A buffer's floats [rows, width]."""
+        area = plan.areas[buffer.name]
+        return view(places.floats[buffer.name], (area.rows, area.row_bytes // 4), np.float32)[:, : buffer.width]
 
     def run(
         self,
-        token_ids: np.ndarray,
+        token_ids: np.ndarray | None,
         positions: np.ndarray,
         slots: np.ndarray,
         page_tables: np.ndarray,
         outputs: np.ndarray,
         states: np.ndarray | None = None,
+        hidden: np.ndarray | None = None,
+        *,
+        run_idx: int = 0,
     ) -> np.ndarray | None:
-        """Logits [outputs, vocabulary] of a batch, valid until the next run; None when it was cancelled.
+        """One run of the segment for a batch; the result is valid until the next one; None when it was cancelled.
 
+        A run that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
+        returns them, float32 [outputs, vocabulary]; another returns the hidden state of every token, [T, width].
         states: int32 [max_sequences, 2], for each slot the state to go on from (-1: none) and the one to leave.
         """
         assert self._team is not None
-        count, num_outputs = len(token_ids), len(outputs)
-        self._token_ids[:count] = token_ids
+        gives_logits = self.segment.gives_logits(run_idx)
+        count, num_outputs = len(positions), len(outputs) if gives_logits else 0
+        if self.segment.takes_tokens(run_idx):
+            assert token_ids is not None, "a run with the embedding takes tokens"
+            self._token_ids[:count] = token_ids
+        else:
+            assert hidden is not None, "a run without the embedding takes the hidden state"
+            self._hidden[:count] = hidden
         self._positions[:count] = positions
         self._slots[:count] = slots
-        self._outputs[:num_outputs] = outputs
+        self._outputs[:num_outputs] = outputs[:num_outputs]
         self._page_tables[: len(page_tables)] = page_tables
         num_tiles = self._cut_tiles(count)
         spans = self._spans(count, num_tiles)
@@ -222,9 +246,12 @@ class CpuModel:
         }
         for idx, name in enumerate(HEADER):
             self._header[idx] = words[name]
-        if not self._team.run(self._table, count if count <= MAX_SPLIT_TOKENS else None):
+        if not self._team.run(self._tables[run_idx], count if count <= MAX_SPLIT_TOKENS else None):
             return None
-        return self._logits[:num_outputs, : self.program.vocab_size]
+        if not gives_logits:
+            return self._hidden[:count]
+        assert self._logits is not None, "a run with the head has logits"
+        return self._logits[:num_outputs]
 
     def _cut_tiles(self, count: int) -> int:
         """Runs of tokens of one sequence, at most a tile long."""

@@ -23,11 +23,11 @@ from models.program import (
     MixExperts,
     Normalize,
     Operation,
-    Program,
     Project,
     SelectOutputs,
 )
 from models.recurrence import Convolve, DeltaRule, recurrence_weights
+from models.segments import Segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +78,13 @@ class CpuCosts:
 
 
 def count_costs(
-    program: Program, tensors: Mapping[str, TensorLike], isa: str, precision: Precision, cache_types: CacheTypes
+    segment: Segment, tensors: Mapping[str, TensorLike], isa: str, precision: Precision, cache_types: CacheTypes
 ) -> CpuCosts:
-    """The costs of `program` bound at an instruction-set level with a rounding of activations."""
+    """The costs of a segment bound at an instruction-set level with a rounding of activations."""
     lanes = choose(isa).lanes
     tokens, outputs, embedding_bytes = RowCost(), RowCost(), 0
     is_output = False
-    for operation in program.operations:
+    for operation in segment.operations:
         is_output |= isinstance(operation, SelectOutputs)
         if isinstance(operation, Embed):
             tensor = tensors[operation.weight]
@@ -95,7 +95,7 @@ def count_costs(
             else:
                 tokens = tokens.plus(cost)
     return CpuCosts(
-        tokens=tokens, outputs=outputs, embedding_bytes=embedding_bytes, layers=_layers(program, cache_types)
+        tokens=tokens, outputs=outputs, embedding_bytes=embedding_bytes, layers=_layers(segment, cache_types)
     )
 
 
@@ -160,13 +160,13 @@ def _product(tensor: TensorLike, lanes: int, terms: int, *, num_parts: int = 1) 
     )
 
 
-def _layers(program: Program, cache_types: CacheTypes) -> tuple[LayerCost, ...]:
-    heads = {attend.layer_idx: attend.num_heads for attend in program.operations if isinstance(attend, Attend)}
+def _layers(segment: Segment, cache_types: CacheTypes) -> tuple[LayerCost, ...]:
+    heads = {attend.layer_idx: attend.num_heads for attend in segment.operations if isinstance(attend, Attend)}
     return tuple(
         LayerCost(
             position_bytes=cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) // PAGE_SIZE,
             multiply_adds_per_position=2 * heads[layer_idx] * layer.head_dim,
             window=layer.window,
         )
-        for layer_idx, layer in program.kv_layers.items()
+        for layer_idx, layer in segment.layers.items()
     )

@@ -27,12 +27,13 @@ from models.program import (
     MixExperts,
     Normalize,
     Part,
-    Program,
     Project,
     RotateAndStore,
     SelectOutputs,
+    buffers_of,
 )
 from models.recurrence import Convolve, DeltaRule
+from models.segments import Segment
 
 ROW_ALIGNMENT = 256  # floats: packed blocks of an embedding are unpacked whole
 MAX_SPLIT_CELLS = 512  # (token, span) pairs of partial attention results that are kept at a time
@@ -178,6 +179,7 @@ class Plan:
     turned: set[str] = field(default_factory=set)  # of them, those [rows, columns] that are kept column by column
     areas: dict[str, Area] = field(default_factory=dict)
     num_steps: int = 0
+    num_tables: int = 0  # of steps: one for each run
     requantized: frozenset[str] = frozenset()  # weights that become Q4_0 where they would take more
     experts_used: int = 0  # by every token, in each layer with experts
 
@@ -186,7 +188,7 @@ class Plan:
 
 
 def make_plan(
-    program: Program,
+    segment: Segment,
     tensors: Mapping[str, TensorLike],
     limits: CpuLimits,
     isa: Isa,
@@ -194,13 +196,13 @@ def make_plan(
     *,
     requantize: bool = False,
 ) -> Plan:
-    """The pieces for `program` with a file's tensors.  Raises UnsupportedError naming the weight.
+    """The pieces for a segment with a file's tensors.  Raises UnsupportedError naming the weight.
 
     requantize: weights that products multiply with take 4.5 bits where they would take more (see requantize.py).
     """
-    plan = Plan(requantized=multiplied_weights(program) if requantize else frozenset())
+    plan = Plan(requantized=multiplied_weights(segment) if requantize else frozenset())
     wanted: dict[str, set[int]] = {}
-    for operation in program.operations:
+    for operation in segment.operations:
         match operation:
             case Embed(weight=weight):
                 _add_matrix(plan, tensors, (weight,), isa)
@@ -235,15 +237,17 @@ def make_plan(
                 _add_vector(plan, tensors, shift)
             case _:
                 pass
-    _add_areas(plan, program, tensors, limits, wanted)
-    plan.num_steps = sum(_steps_of(operation) for operation in program.operations)
+    _add_areas(plan, segment, tensors, limits, wanted)
+    plan.num_tables = len(segment.runs)
+    arrivals = sum(not segment.takes_tokens(idx) for idx in range(len(segment.runs)))
+    plan.num_steps = arrivals + sum(_steps_of(operation) for operation in segment.operations)
     return plan
 
 
-def multiplied_weights(program: Program) -> frozenset[str]:
+def multiplied_weights(segment: Segment) -> frozenset[str]:
     """The matrices of products, those of experts left out."""
     found: set[str] = set()
-    for operation in program.operations:
+    for operation in segment.operations:
         match operation:
             case Project(parts=parts):
                 found.update(part.weight for part in parts)
@@ -354,11 +358,12 @@ def _want_records(wanted: dict[str, set[int]], matrix: Matrix, x: Buffer, terms:
 
 
 def _add_areas(
-    plan: Plan, program: Program, tensors: Mapping[str, TensorLike], limits: CpuLimits, wanted: dict[str, set[int]]
+    plan: Plan, segment: Segment, tensors: Mapping[str, TensorLike], limits: CpuLimits, wanted: dict[str, set[int]]
 ) -> None:
-    outputs = _output_buffers(program)
-    buffers = dict(program.buffers())
-    for operation in program.operations:
+    outputs = _output_buffers(segment)
+    buffers = {segment.program.hidden.name: segment.program.hidden}
+    for operation in segment.operations:
+        buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
         if isinstance(operation, GatedProject) and len(gated_names(tensors, operation.gate, operation.up)) == 2:
             extra = up_buffer(operation)
             buffers[extra.name] = extra
@@ -369,10 +374,10 @@ def _add_areas(
         plan.areas[name] = Area(buffer=buffer, rows=rows, is_output=is_output, terms=terms)
 
 
-def _output_buffers(program: Program) -> set[str]:
+def _output_buffers(segment: Segment) -> set[str]:
     """Names of the buffers that hold only rows whose logits are wanted."""
     found: set[str] = set()
-    for operation in program.operations:
+    for operation in segment.operations:
         match operation:
             case SelectOutputs(out=out):
                 found.add(out.name)

@@ -26,7 +26,6 @@ from models.program import (
     MixExperts,
     Normalize,
     Operation,
-    Program,
     Project,
     Rope,
     RotateAndStore,
@@ -35,6 +34,7 @@ from models.program import (
     buffers_of,
 )  # fmt: skip
 from models.recurrence import Convolve, DeltaRule, Separate
+from models.segments import Segment
 
 # product.SILU_GATE and so on
 MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4, "sigmoid": 5}
@@ -70,7 +70,7 @@ class Places:
     records: Mapping[tuple[str, int], int]
     batch: Mapping[str, int]
     ropes: Mapping[Rope, int]
-    caches: tuple[int, ...]
+    caches: Mapping[int, int]
     partial: int
     table_row_bytes: int
     cache_types: CacheTypes
@@ -85,17 +85,20 @@ HEADER = ("num_tokens", "num_outputs", "num_tiles", "spans", "attend_pieces", "c
 
 
 class StepMaker:
-    """Makes the steps of a program, operation by operation."""
+    """Makes the steps of a segment, operation by operation."""
 
-    def __init__(self, program: Program, plan: Plan, places: Places, precision: Precision, threads: int) -> None:
-        self.program, self.plan, self.places = program, plan, places
+    def __init__(self, segment: Segment, plan: Plan, places: Places, precision: Precision, threads: int) -> None:
+        self.segment, self.plan, self.places = segment, plan, places
         self.precision: Precision = precision
         self.threads = threads
 
-    def all(self) -> list[Step]:
-        """The steps in order."""
-        operations = self.program.operations
-        return [step for idx, one in enumerate(operations) for step in self._steps(one, operations[idx + 1 :])]
+    def of_run(self, run_idx: int) -> list[Step]:
+        """The steps of a run in order."""
+        operations = self.segment.runs[run_idx]
+        steps = [step for idx, one in enumerate(operations) for step in self._steps(one, operations[idx + 1 :])]
+        if self.segment.takes_tokens(run_idx):
+            return steps
+        return [*self.quantize(self.segment.program.hidden), *steps]
 
     def _steps(self, operation: Operation, following: Sequence[Operation]) -> Iterator[Step]:
         match operation:
@@ -289,7 +292,7 @@ class StepMaker:
         return Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=rows_each, count=count, per_chunk=1)
 
     def _cache(self, layer_idx: int) -> dict[str, int]:
-        layer = self.program.layers[layer_idx]
+        layer = self.segment.program.layers[layer_idx]
         assert isinstance(layer, KvLayer), "a layer with attention keeps keys and values"
         return {
             "cache": self.places.caches[layer_idx],

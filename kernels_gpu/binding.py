@@ -31,7 +31,7 @@ from models.segments import Segment
 if TYPE_CHECKING:
     from models.gguf_file import ModelFile
 
-MAX_GRAPHS = 16  # batch shapes whose launches are kept as graphs
+MAX_GRAPHS = 16  # batch shapes whose launches are kept as graphs, for each run
 Progress = Callable[[str, int, int], None]
 
 
@@ -63,7 +63,7 @@ def bill(segment: Segment, file: ModelFile, limits: GpuLimits, options: GpuOptio
 
 
 def _room(segment: Segment, limits: GpuLimits, options: GpuOptions) -> CandidateRoom | None:
-    if not options.kept_candidates or not segment.gives_logits:
+    if not options.kept_candidates or not segment.has_head:
         return None
     size = segment.program.vocab_size
     most = min(options.kept_candidates, size)
@@ -183,18 +183,22 @@ class GpuModel:
         outputs: np.ndarray,
         hidden: np.ndarray | None = None,
         *,
+        run_idx: int = 0,
         is_prefill: bool = False,
     ) -> np.ndarray | None:
-        """One batch; the result is valid until the next run; None when it was cancelled.
+        """One run of the segment for a batch; the result is valid until the next one; None when it was cancelled.
 
-        A segment that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
+        A run that takes tokens needs token_ids [T], another one hidden float32 [T, width].  One that gives logits
         returns them, float32 [outputs, vocabulary]; another returns the hidden state of every token, [T, width].
         is_prefill: the tokens are a prompt's; tensor cores do them, whose sums round otherwise than those of decode.
         """
-        if not self.begin(token_ids, positions, slots, page_tables, outputs, hidden, is_prefill=is_prefill):
-            self.finish(0)
+        given = (token_ids, positions, slots, page_tables, outputs, hidden)
+        is_begun = self.begin(*given, run_idx=run_idx, is_prefill=is_prefill)
+        if not self._is_done() or not is_begun:
             return None
-        return self.finish(len(outputs) if self.segment.gives_logits else len(positions))
+        if self.segment.gives_logits(run_idx):
+            return self._exchange.rows(len(outputs))
+        return self._exchange.hidden(0, len(positions))
 
     def begin(
         self,
@@ -205,6 +209,7 @@ class GpuModel:
         outputs: np.ndarray,
         hidden: np.ndarray | None = None,
         *,
+        run_idx: int = 0,
         is_prefill: bool = False,
         first_row: int = 0,
         best: Best | None = None,
@@ -215,7 +220,8 @@ class GpuModel:
         these are to come back, in place of the logits, to `finish_best`; the same for all that are queued together.
         Waits until the batch before has been taken up.
         """
-        count, num_outputs = len(positions), len(outputs)
+        count, num_outputs, gives_logits = len(positions), len(outputs), self.segment.gives_logits(run_idx)
+        assert (hidden is None) == self.segment.takes_tokens(run_idx), "a run takes tokens or the hidden state"
         if self._cancelled.is_set():
             return False
         self.device.use()
@@ -226,13 +232,34 @@ class GpuModel:
         )
         self._uploaded = uploaded = self._stream.record()
         spans = spans_for(int(positions.max()), self.limits)
-        shape = BatchShape(num_tokens=count, num_outputs=num_outputs, spans=spans, is_prefill=is_prefill, best=best)
+        shape = BatchShape(
+            num_tokens=count,
+            num_outputs=num_outputs if gives_logits else 0,
+            spans=spans,
+            run_idx=run_idx,
+            is_prefill=is_prefill,
+            best=best,
+        )
         if not self._compute(shape):
             return False
         computed = self._stream.record()
-        self._exchange.download(num_outputs if self.segment.gives_logits else count, first_row, best, self._stream)
+        if gives_logits:
+            self._exchange.download(num_outputs, first_row, best, self._stream)
+        else:
+            self._exchange.download_hidden(count, first_row, self._stream)
         self._queued.append((started, uploaded, computed, self._stream.record()))
         return True
+
+    @property
+    def last_queued(self) -> Event:
+        """When the result of the run that was queued last is there."""
+        return self._queued[-1][-1]
+
+    def hidden(self, arrival: Event, first_row: int, count: int) -> np.ndarray:
+        """Waits for a run that was queued; the hidden state that it left, float32 [count, width]."""
+        self.device.use()
+        arrival.wait()
+        return self._exchange.hidden(first_row, count)
 
     def finish(self, num_rows: int) -> np.ndarray | None:
         """Waits for what was queued; its first rows [num_rows, width], valid until the next `begin`; None when it was
@@ -273,7 +300,7 @@ class GpuModel:
             return True
         graph = self._graphs.pop(shape, None)
         if graph is None:
-            while len(self._graphs) >= MAX_GRAPHS:
+            while len(self._graphs) >= MAX_GRAPHS * len(self.segment.runs):
                 self._graphs.popitem(last=False)
             self._stream.begin_capture()
             try:
@@ -289,7 +316,9 @@ class GpuModel:
         found = self._steps.launches(shape)
         if shape.best is not None:
             assert shape.best.kept <= self.most_candidates, "more candidates than there is room for"
-            found += candidates.launches(*self._exchange.result, shape.num_outputs, shape.best, self._places.workspace)
+            found += candidates.launches(
+                *self._exchange.logits_on_card, shape.num_outputs, shape.best, self._places.workspace
+            )
         # Without outputs the head has nothing to do, and a grid without blocks is an error.
         return [launch for launch in found if 0 not in launch.grid]
 

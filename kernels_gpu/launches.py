@@ -46,7 +46,8 @@ class Best:
 class BatchShape:
     """All that launches depend on.
 
-    spans: pieces of 128 positions that attention looks at.  best: of the logits, None where all are wanted.
+    run_idx: of the segment's runs.  spans: pieces of 128 positions that attention looks at.  best: of the logits, None
+    where all are wanted.
     is_prefill: products before the head run on tensor cores, whose sums have another order than those of decode; so a
     prompt's tokens all go one way, however it is cut.
     """
@@ -54,6 +55,7 @@ class BatchShape:
     num_tokens: int
     num_outputs: int
     spans: int
+    run_idx: int = 0
     is_prefill: bool = False
     best: Best | None = None
 

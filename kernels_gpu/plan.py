@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
+from kernels_gpu.expert_buffers import MAX_EXPERTS, MAX_PAIRS, MAX_USED, choice_sizes, expert_buffers
 from kernels_gpu.layout import UNIT, MatrixLayout, aligned, is_plain, matrix_layout
 from kernels_gpu.precision import Precision, record_bytes, terms_for
 from models.program import (
@@ -127,6 +128,7 @@ class Area:
     rows: int
     is_output: bool
     terms: frozenset[int]
+    rows_each: int = 1  # for a token
 
     @property
     def stride(self) -> int:
@@ -153,6 +155,7 @@ class Plan:
     vectors: dict[str, int] = field(default_factory=dict)  # float32 values
     areas: dict[str, Area] = field(default_factory=dict)
     ropes: list[Rope] = field(default_factory=list)
+    choices: dict[str, int] = field(default_factory=dict)  # of experts: bytes by name
 
     def pieces(self, segment: Segment, limits: GpuLimits) -> Mapping[str, int]:
         """Bytes of everything in the workspace, by name; each begins at a multiple of 256."""
@@ -161,6 +164,7 @@ class Plan:
             sizes[f"floats {name}"] = area.float_bytes
             sizes |= {f"records {name} {terms}": area.record_bytes(terms) for terms in sorted(area.terms)}
         sizes |= dict.fromkeys(("token_ids", "positions", "slots"), 4 * limits.max_batch_tokens)
+        sizes |= self.choices
         sizes["outputs"] = 4 * limits.max_outputs
         sizes["page_tables"] = 4 * limits.table_row * limits.max_sequences
         for idx, rope in enumerate(self.ropes):
@@ -215,7 +219,7 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
     wanted: dict[str, set[int]] = {}
     buffers = {segment.program.hidden.name: segment.program.hidden}
     for operation in segment.operations:
-        _add_operation(plan, operation, tensors, precision, wanted, limits.cache_types)
+        _add_operation(plan, operation, tensors, precision, wanted, limits)
         buffers |= {buffer.name: buffer for buffer in buffers_of(operation)}
         if isinstance(operation, GatedProject):
             buffers[up_buffer(operation).name] = up_buffer(operation)
@@ -233,7 +237,7 @@ def _add_operation(
     tensors: Mapping[str, TensorLike],
     precision: Precision,
     wanted: dict[str, set[int]],
-    cache_types: CacheTypes,
+    limits: GpuLimits,
 ) -> None:
     def product(name: str, x: Buffer, terms: int, plain_step: int = UNIT) -> None:
         matrix = _add_matrix(plan, tensors, name, plain_step)
@@ -258,18 +262,61 @@ def _add_operation(
             for name in (gate, up):
                 product(name, x, terms_for(precision, is_coarse=not operation.sensitive))
         case RotateAndStore(cache=cache, rope=rope):
-            _check_head(cache.head_dim, operation.layer_idx, cache_types)
+            _check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
             for name in (operation.q_norm, operation.k_norm):
                 if name is not None:
                     _add_vector(plan, tensors, name)
             if rope is not None and rope not in plan.ropes:
                 plan.ropes.append(rope)
         case MixExperts():
-            raise UnsupportedError("the model mixes experts, which the GPU kernels can't do: load it on the CPU")
+            _add_experts(plan, operation, tensors, limits, precision, wanted)
         case Attend(sinks=str(sinks)):
             _add_vector(plan, tensors, sinks)
         case _:
             pass
+
+
+def _add_experts(
+    plan: Plan,
+    operation: MixExperts,
+    tensors: Mapping[str, TensorLike],
+    limits: GpuLimits,
+    precision: Precision,
+    wanted: dict[str, set[int]],
+) -> None:
+    """Matrices of all experts one after another, as one of so many rows; buffers with a row for each pair."""
+    coarse, fine, tokens = terms_for(precision, is_coarse=True), terms_for(precision), limits.max_batch_tokens
+    _check_experts(operation, tokens)
+    if not _add_matrix(plan, tensors, operation.router.weight).is_plain:
+        wanted.setdefault(operation.x.name, set()).add(fine)
+    wanted.setdefault(operation.x.name, set()).add(coarse)
+    for name in (operation.gate, operation.up, operation.down):
+        if _add_matrix(plan, tensors, name).is_plain:
+            kind = tensors[name].format.name
+            raise UnsupportedError(f"weight {name} holds experts as {kind}; the GPU kernels take quantised ones")
+    for name in (operation.router.bias, operation.gate_bias, operation.up_bias, operation.down_bias):
+        if name is not None:
+            _add_vector(plan, tensors, name)
+    buffers, used = expert_buffers(operation), operation.num_used
+    for buffer in (buffers.gate, buffers.up, buffers.y):
+        terms = frozenset({fine} if buffer == buffers.gate else ())
+        area = Area(buffer=buffer, rows=tokens * used, is_output=False, terms=terms, rows_each=used)
+        assert plan.areas.setdefault(buffer.name, area) == area, "layers whose experts differ in size"
+    for name, size in choice_sizes(operation, tokens).items():
+        plan.choices[name] = max(size, plan.choices.get(name, 0))
+
+
+def _check_experts(operation: MixExperts, tokens: int) -> None:
+    if operation.num_experts > MAX_EXPERTS or operation.num_used > MAX_USED:
+        raise UnsupportedError(
+            f"layer {operation.layer_idx} uses {operation.num_used} of {operation.num_experts} experts; "
+            f"the GPU kernels take {MAX_USED} of {MAX_EXPERTS} at most"
+        )
+    if tokens * operation.num_used > MAX_PAIRS:
+        raise UnsupportedError(
+            f"a batch of {tokens} tokens that use {operation.num_used} experts each is more than the GPU kernels take: "
+            f"choose -b {MAX_PAIRS // operation.num_used} or less"
+        )
 
 
 def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
@@ -289,7 +336,7 @@ def _check_head(head_dim: int, layer_idx: int, cache_types: CacheTypes) -> None:
 def _add_matrix(plan: Plan, tensors: Mapping[str, TensorLike], name: str, plain_step: int = UNIT) -> Matrix:
     if name not in plan.matrices:
         format_name = tensors[name].format.name
-        rows, columns = tensors[name].shape
+        rows, columns = prod(tensors[name].shape[:-1]), tensors[name].shape[-1]
         step = plain_step if is_plain(format_name) else UNIT
         if columns % step:
             raise UnsupportedError(f"weight {name} has {columns} columns; the GPU kernels take multiples of {step}")

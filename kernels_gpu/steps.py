@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernels_gpu.device import Region
+from kernels_gpu.expert_steps import ExpertSteps
 from kernels_gpu.launches import Argument, BatchShape, Launch, Module, Places, launch
 from kernels_gpu.layout import defines_for, plain_row_bytes
 from kernels_gpu.plan import (
@@ -31,6 +32,7 @@ from models.program import (
     Embed,
     Gate,
     GatedProject,
+    MixExperts,
     Normalize,
     Operation,
     Project,
@@ -92,14 +94,18 @@ class StepMaker:
         for operation in self.segment.operations:
             match operation:
                 case Embed(weight=weight):
-                    wanted[self._module(self.plan.matrices[weight], terms_for(self.precision))] = None
+                    wanted[self.module(self.plan.matrices[weight], terms_for(self.precision))] = None
                 case Project(parts=parts, is_coarse=is_coarse):
                     terms = terms_for(self.precision, is_coarse=is_coarse)
                     for part in parts:
-                        wanted[self._module(self.plan.matrices[part.weight], terms)] = None
+                        wanted[self.module(self.plan.matrices[part.weight], terms)] = None
                 case GatedProject(gate=gate, up=up):
                     for name in (gate, up):
-                        wanted[self._module(self.plan.matrices[name], self._gate_terms(operation))] = None
+                        wanted[self.module(self.plan.matrices[name], self._gate_terms(operation))] = None
+                case MixExperts(router=router):
+                    wanted[self.module(self.plan.matrices[router.weight], terms_for(self.precision))] = None
+                    shape = BatchShape(num_tokens=1, num_outputs=0, spans=1)
+                    wanted |= dict.fromkeys(ExpertSteps(self, operation, shape).modules())
                 case RotateAndStore():
                     wanted[self._attention] = wanted[self._prompt_attention] = None
                 case _:
@@ -108,17 +114,17 @@ class StepMaker:
         return [*wanted, *map(_prefill_module, quantized)]
 
     def launches(self, shape: BatchShape) -> list[Launch]:
-        """Everything for a batch of that shape, in order."""
-        steps = [step for operation in self.segment.operations for step in self._steps(operation, shape)]
-        if self.segment.takes_tokens:
+        """Everything for a run with a batch of that shape, in order."""
+        steps = [step for operation in self.segment.runs[shape.run_idx] for step in self._steps(operation, shape)]
+        if self.segment.takes_tokens(shape.run_idx):
             return steps
-        return [*self._quantize(self.segment.program.hidden, shape), *steps]
+        return [*self.quantize(self.segment.program.hidden, shape), *steps]
 
     def _steps(self, operation: Operation, shape: BatchShape) -> Iterator[Launch]:
         match operation:
             case Embed():
                 yield self._embed(operation, shape)
-                yield from self._quantize(operation.out, shape)
+                yield from self.quantize(operation.out, shape)
             case Normalize():
                 yield self._normalize(operation, shape)
             case Project():
@@ -126,19 +132,22 @@ class StepMaker:
             case GatedProject():
                 yield from self._gated(operation, shape)
             case Gate():
-                yield from self._gate(operation.gate, operation.up, operation.activation, shape)
+                yield from self.gate(operation.gate, operation.up, operation.activation, shape)
+            case MixExperts():
+                yield from ExpertSteps(self, operation, shape).all()
             case RotateAndStore():
                 yield self._rotate(operation, shape)
             case Attend():
                 yield from self._attend(operation, shape)
             case SelectOutputs():
                 yield self._select(operation, shape)
-                yield from self._quantize(operation.out, shape)
+                yield from self.quantize(operation.out, shape)
             case SoftCap():
                 yield self._cap(operation, shape)
 
     # --- pieces ---------------------------------------------------------------------------------------
-    def _module(self, matrix: Matrix, terms: int) -> Module:
+    def module(self, matrix: Matrix, terms: int) -> Module:
+        """The products of a matrix's format with so many terms."""
         if matrix.is_plain:
             return Module(source="product_plain.cu", defines=defines_for(matrix.format_name, 1), kernels=PLAIN)
         return Module(source="product.cu", defines=defines_for(matrix.format_name, terms), kernels=QUANTIZED)
@@ -146,24 +155,31 @@ class StepMaker:
     def _gate_terms(self, operation: GatedProject) -> int:
         return terms_for(self.precision, is_coarse=not operation.sensitive)
 
+    def mode(self, activation: Activation) -> int:
+        """As modes.cuh calls it."""
+        return MODES[activation]
+
     def _area(self, buffer: Buffer) -> Area:
         return self.plan.areas[buffer.name]
 
     def _count(self, buffer: Buffer, shape: BatchShape) -> int:
-        return shape.num_outputs if self._area(buffer).is_output else shape.num_tokens
+        area = self._area(buffer)
+        return shape.num_outputs if area.is_output else shape.num_tokens * area.rows_each
 
-    def _floats(self, buffer: Buffer) -> tuple[Region, int]:
-        """Address and stride."""
+    def floats(self, buffer: Buffer) -> tuple[Region, int]:
+        """A buffer's address and stride."""
         return self.places.workspace[f"floats {buffer.name}"], self._area(buffer).stride
 
     def _row(self, buffer: Buffer, token: int) -> Region:
-        region, stride = self._floats(buffer)
+        region, stride = self.floats(buffer)
         return region.part(4 * stride * token, region.size_bytes - 4 * stride * token)
 
-    def _records(self, buffer: Buffer, terms: int) -> Region | None:
+    def records(self, buffer: Buffer, terms: int) -> Region | None:
+        """A buffer's records, where some product wants them."""
         return self.places.workspace.get(f"records {buffer.name} {terms}")
 
-    def _vector(self, name: str | None) -> Region | None:
+    def vector(self, name: str | None) -> Region | None:
+        """A bias or norm, if there is one."""
         return None if name is None else self.places.vectors[name]
 
     def _batch(self, name: str, first: int = 0) -> Region:
@@ -178,30 +194,30 @@ class StepMaker:
         matrix = self.plan.matrices[operation.weight]
         arguments = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix), self._batch("token_ids"))
         return launch(
-            self._module(matrix, terms_for(self.precision)), "embed", (shape.num_tokens,), PRODUCT_THREADS,
-            *arguments, float(operation.scale), *self._floats(operation.out),
+            self.module(matrix, terms_for(self.precision)), "embed", (shape.num_tokens,), PRODUCT_THREADS,
+            *arguments, float(operation.scale), *self.floats(operation.out),
         )  # fmt: skip
 
     def _normalize(self, operation: Normalize, shape: BatchShape) -> Launch:
         area = self._area(operation.out)
         return launch(
             ROWS_MODULE, "normalize", (self._count(operation.x, shape),), ROW_THREADS,
-            *self._floats(operation.x), self._vector(operation.weight), float(operation.epsilon), int(operation.add),
-            *self._floats(operation.out), area.units, self._records(operation.out, 1), self._records(operation.out, 2),
+            *self.floats(operation.x), self.vector(operation.weight), float(operation.epsilon), int(operation.add),
+            *self.floats(operation.out), area.units, self.records(operation.out, 1), self.records(operation.out, 2),
             area.rows,
         )  # fmt: skip
 
-    def _quantize(self, buffer: Buffer, shape: BatchShape) -> Iterator[Launch]:
+    def quantize(self, buffer: Buffer, shape: BatchShape) -> Iterator[Launch]:
         """Records of a buffer that was written as floats, where some product wants them."""
         area = self._area(buffer)
         if area.terms:
             grid = (-(-area.units // UNITS_OF_BLOCK), self._count(buffer, shape))
             yield launch(
                 ROWS_MODULE, "quantize", grid, ROW_THREADS,
-                *self._floats(buffer), area.units, self._records(buffer, 1), self._records(buffer, 2), area.rows,
+                *self.floats(buffer), area.units, self.records(buffer, 1), self.records(buffer, 2), area.rows,
             )  # fmt: skip
 
-    def _product(
+    def product(
         self,
         matrix: Matrix,
         x: Buffer,
@@ -213,13 +229,14 @@ class StepMaker:
         scale: float = 1.0,
         mode: int = STORE,
     ) -> Iterator[Launch]:
+        """out (+)= (x @ matrix.T + bias) * scale."""
         if matrix.is_plain:
-            given: tuple[Argument, ...] = self._floats(x)
+            given: tuple[Argument, ...] = self.floats(x)
         else:
-            given = (self._records(x, terms), self._area(x).rows)
+            given = (self.records(x, terms), self._area(x).rows)
         weights = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix))
-        finish = (self._vector(bias), scale, mode, *self._floats(out))
-        module = self._module(matrix, terms)
+        finish = (self.vector(bias), scale, mode, *self.floats(out))
+        module = self.module(matrix, terms)
         if self._is_prefill(matrix, x, shape):
             tiles = (-(-matrix.num_rows // PREFILL_ROWS), -(-shape.num_tokens // PREFILL_TOKENS))
             yield launch(
@@ -239,10 +256,8 @@ class StepMaker:
         terms = terms_for(self.precision, is_coarse=operation.is_coarse)
         for part in operation.parts:
             matrix = self.plan.matrices[part.weight]
-            yield from self._product(
-                matrix, operation.x, part.out, terms, shape, bias=part.bias, scale=scale, mode=mode
-            )
-            yield from self._quantize(part.out, shape)
+            yield from self.product(matrix, operation.x, part.out, terms, shape, bias=part.bias, scale=scale, mode=mode)
+            yield from self.quantize(part.out, shape)
 
     def _gated(self, operation: GatedProject, shape: BatchShape) -> Iterator[Launch]:
         terms, mode = self._gate_terms(operation), MODES[operation.activation]
@@ -252,23 +267,24 @@ class StepMaker:
             grid = (-(-gate.num_rows * gate.split // WARPS),)
             for first, count in _tiles(self._count(operation.x, shape)):
                 yield launch(
-                    self._module(gate, terms), f"gated_{_bucket(count)}", grid, PRODUCT_THREADS,
-                    *both, self._records(operation.x, terms), self._area(operation.x).rows, first, count, gate.split,
-                    mode, *self._floats(operation.out),
+                    self.module(gate, terms), f"gated_{_bucket(count)}", grid, PRODUCT_THREADS,
+                    *both, self.records(operation.x, terms), self._area(operation.x).rows, first, count, gate.split,
+                    mode, *self.floats(operation.out),
                 )  # fmt: skip
-            yield from self._quantize(operation.out, shape)
+            yield from self.quantize(operation.out, shape)
         else:
             raised = up_buffer(operation)
-            yield from self._product(gate, operation.x, operation.out, terms, shape)
-            yield from self._product(up, operation.x, raised, terms, shape)
-            yield from self._gate(operation.out, raised, operation.activation, shape)
+            yield from self.product(gate, operation.x, operation.out, terms, shape)
+            yield from self.product(up, operation.x, raised, terms, shape)
+            yield from self.gate(operation.out, raised, operation.activation, shape)
 
-    def _gate(self, gate: Buffer, up: Buffer, activation: Activation, shape: BatchShape) -> Iterator[Launch]:
+    def gate(self, gate: Buffer, up: Buffer, activation: Activation, shape: BatchShape) -> Iterator[Launch]:
+        """What becomes of gate and up, in gate's place."""
         yield launch(
             ROWS_MODULE, "combine_gate", (-(-gate.width // ROW_THREADS), self._count(gate, shape)), ROW_THREADS,
-            *self._floats(gate), *self._floats(up), gate.width, MODES[activation],
+            *self.floats(gate), *self.floats(up), gate.width, MODES[activation],
         )  # fmt: skip
-        yield from self._quantize(gate, shape)
+        yield from self.quantize(gate, shape)
 
     def _angles(self, rope: Rope | None) -> tuple[Region | None, int, int]:
         if rope is None:
@@ -280,11 +296,11 @@ class StepMaker:
         cache, temperature = operation.cache, operation.temperature
         warmth = (0.0, 0) if temperature is None else (float(temperature.scale), temperature.length)
         heads = operation.num_heads + 2 * cache.num_kv_heads
-        k, kv_stride = self._floats(operation.k)
+        k, kv_stride = self.floats(operation.k)
         return launch(
             self._attention, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,
-            *self._floats(operation.q), k, self._floats(operation.v)[0], kv_stride, operation.num_heads,
-            cache.num_kv_heads, cache.head_dim, self._vector(operation.q_norm), self._vector(operation.k_norm),
+            *self.floats(operation.q), k, self.floats(operation.v)[0], kv_stride, operation.num_heads,
+            cache.num_kv_heads, cache.head_dim, self.vector(operation.q_norm), self.vector(operation.k_norm),
             float(operation.epsilon), *self._angles(operation.rope), *warmth, self._batch("positions"),
             self._batch("slots"), self._batch("page_tables"), self.limits.table_row,
             self.places.caches[operation.layer_idx],
@@ -293,7 +309,7 @@ class StepMaker:
     def _attend(self, operation: Attend, shape: BatchShape) -> Iterator[Launch]:
         if shape.is_prefill:
             yield self._attend_prompt(operation, shape)
-            yield from self._quantize(operation.out, shape)
+            yield from self.quantize(operation.out, shape)
             return
         cache, max_spans = operation.cache, self.limits.max_spans
         partial = self.places.workspace["partial"]
@@ -312,9 +328,9 @@ class StepMaker:
             yield launch(
                 self._attention, "combine", (operation.num_heads, count), ATTENTION_THREADS,
                 partial, max_spans, positions, operation.num_heads, cache.head_dim, cache.window or 0,
-                self._vector(operation.sinks), self._row(operation.out, first), self._area(operation.out).stride,
+                self.vector(operation.sinks), self._row(operation.out, first), self._area(operation.out).stride,
             )  # fmt: skip
-        yield from self._quantize(operation.out, shape)
+        yield from self.quantize(operation.out, shape)
 
     def _attend_prompt(self, operation: Attend, shape: BatchShape) -> Launch:
         cache = operation.cache
@@ -323,16 +339,16 @@ class StepMaker:
         grid = (-(-shape.num_tokens // tokens), cache.num_kv_heads * -(-group // HEADS_OF_BLOCK))
         return launch(
             self._prompt_attention, "attend_prompt", grid, ATTENTION_THREADS,
-            *self._floats(operation.q), self.places.caches[operation.layer_idx], self._batch("positions"),
+            *self.floats(operation.q), self.places.caches[operation.layer_idx], self._batch("positions"),
             self._batch("slots"), self._batch("page_tables"), self.limits.table_row, shape.num_tokens,
             operation.num_heads, cache.num_kv_heads, cache.head_dim, float(operation.scale), cache.window or 0,
-            float(operation.soft_cap or 0.0), self._vector(operation.sinks), *self._floats(operation.out),
+            float(operation.soft_cap or 0.0), self.vector(operation.sinks), *self.floats(operation.out),
         )  # fmt: skip
 
     def _select(self, operation: SelectOutputs, shape: BatchShape) -> Launch:
         return launch(
             ROWS_MODULE, "select_rows", (shape.num_outputs,), ROW_THREADS,
-            *self._floats(operation.x), self._batch("outputs"), *self._floats(operation.out),
+            *self.floats(operation.x), self._batch("outputs"), *self.floats(operation.out),
             self._area(operation.x).units,
         )  # fmt: skip
 
@@ -340,7 +356,7 @@ class StepMaker:
         x = operation.x
         return launch(
             ROWS_MODULE, "cap_softly", (-(-x.width // ROW_THREADS), self._count(x, shape)), ROW_THREADS,
-            *self._floats(x), x.width, float(operation.cap),
+            *self.floats(x), x.width, float(operation.cap),
         )  # fmt: skip
 
 

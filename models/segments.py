@@ -1,44 +1,103 @@
-"""A program cut in two at a layer, so that two devices can share it.
+"""A program divided among owners: who does which of its operations, and in which order.
 
-Owns where the cut goes: the hidden state is all that crosses.  Does not know devices.
+Owns the cuts: the hidden state is all that crosses.  Does not know devices: an owner is a name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from models.program import Embed, KvLayer, Operation, Program, RotateAndStore
+from models.program import Embed, KvLayer, MixExperts, Normalize, Operation, Program, RotateAndStore
+from models.recurrence import Convolve, DeltaRule, StateLayer
+
+Run = tuple[Operation, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A run of a program's operations.
+    """What one owner does of a program: runs of operations that stand together there.
 
-    takes_tokens: it begins with the embedding; otherwise it needs the hidden state of every token.  gives_logits: it
-    ends with the head; otherwise the hidden state of every token is what it leaves.  layers: what its own layers keep,
-    by layer.
+    A run that does not begin with the embedding needs the hidden state of every token; one that does not end with the
+    head leaves it.
     """
 
     program: Program
-    operations: tuple[Operation, ...]
+    runs: tuple[Run, ...]
 
     @property
-    def takes_tokens(self) -> bool:
-        return any(isinstance(operation, Embed) for operation in self.operations)
+    def operations(self) -> tuple[Operation, ...]:
+        """Of all runs, in order."""
+        return tuple(operation for run in self.runs for operation in run)
+
+    def takes_tokens(self, run_idx: int) -> bool:
+        """Whether a run begins with the embedding."""
+        return any(isinstance(operation, Embed) for operation in self.runs[run_idx])
+
+    def gives_logits(self, run_idx: int) -> bool:
+        """Whether a run ends with the head."""
+        return self.runs[run_idx][-1] is self.program.operations[-1]
 
     @property
-    def gives_logits(self) -> bool:
-        return bool(self.operations) and self.operations[-1] is self.program.operations[-1]
+    def takes_hidden(self) -> bool:
+        """Whether the hidden state comes to it, before one run or more."""
+        return not all(map(self.takes_tokens, range(len(self.runs))))
+
+    @property
+    def gives_hidden(self) -> bool:
+        """Whether the hidden state leaves it, after one run or more."""
+        return not all(map(self.gives_logits, range(len(self.runs))))
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the logits are made here."""
+        return self.gives_logits(len(self.runs) - 1)
 
     @property
     def layers(self) -> dict[int, KvLayer]:
+        """What the layers that attend here keep, by layer."""
         stored = [operation for operation in self.operations if isinstance(operation, RotateAndStore)]
         return {operation.layer_idx: operation.cache for operation in stored}
 
+    @property
+    def state_layers(self) -> dict[int, StateLayer]:
+        """What the layers that go on from a state here keep, by layer."""
+        own = {operation.layer_idx for operation in self.operations if isinstance(operation, Convolve | DeltaRule)}
+        return {idx: layer for idx, layer in self.program.state_layers.items() if idx in own}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A run, and whose it is."""
+
+    owner: str
+    run_idx: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """A whole program: its segments by owner, and their runs in order; no two neighbours have one owner."""
+
+    segments: Mapping[str, Segment]
+    links: tuple[Link, ...]
+
 
 def whole(program: Program) -> Segment:
-    """All of it."""
-    return Segment(program=program, operations=program.operations)
+    """All of it, in one run."""
+    return Segment(program=program, runs=(program.operations,))
+
+
+def divide(program: Program, owners: Sequence[str]) -> Chain:
+    """owners: of each operation.  They must change only where the hidden state alone is waited for."""
+    runs: dict[str, list[Run]] = {}
+    links: list[Link] = []
+    for owner, pairs in groupby(zip(owners, program.operations, strict=True), key=lambda pair: pair[0]):
+        own = runs.setdefault(owner, [])
+        links.append(Link(owner=owner, run_idx=len(own)))
+        own.append(tuple(operation for _, operation in pairs))
+    segments = {owner: Segment(program=program, runs=tuple(own)) for owner, own in runs.items()}
+    return Chain(segments=segments, links=tuple(links))
 
 
 def cut(program: Program, layer_idx: int) -> tuple[Segment, Segment]:
@@ -53,7 +112,16 @@ def cut(program: Program, layer_idx: int) -> tuple[Segment, Segment]:
         for idx, operation in enumerate(operations)
         if not isinstance(operation, Embed) and (operation.layer_idx is None or operation.layer_idx >= layer_idx)
     )
-    return (
-        Segment(program=program, operations=operations[:tail]),
-        Segment(program=program, operations=operations[tail:]),
-    )
+    first, rest = operations[:tail], operations[tail:]
+    return Segment(program=program, runs=(first,)), Segment(program=program, runs=(rest,))
+
+
+def feeds_experts(program: Program, idx: int) -> bool:
+    """Whether operation `idx` mixes experts, or norms the hidden state for what does: both take the hidden state."""
+    operation = program.operations[idx]
+    if isinstance(operation, MixExperts):
+        return True
+    following = program.operations[idx + 1] if idx + 1 < len(program.operations) else None
+    if not isinstance(operation, Normalize) or not isinstance(following, MixExperts):
+        return False
+    return operation.x == program.hidden and operation.out == following.x

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.segments import whole
 from runtime.adapters import open_adapted
 from runtime.devices import cpu_limits
 from runtime.devices.costs import StepCosts, run_cost
@@ -35,7 +36,7 @@ def pass_reads(path: Path | str, options: EngineOptions) -> PassReads:
     """For a model that is loaded with these options.  Raises CapacityError, ModelError, DeviceError."""
     with open_adapted(path, options.adapters) as file:
         placement = place(file, options, read_machine(), cards=usable_cards(options))
-        return PassReads(costs=cpu_limits.count_costs(placement.model.program, file, placement.device_options))
+        return PassReads(costs=cpu_limits.count_costs(whole(placement.model.program), file, placement.device_options))
 
 
 def memory_speed(options: EngineOptions) -> float:

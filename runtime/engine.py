@@ -56,7 +56,8 @@ WAITING = "waiting"
 class EngineDescription:
     """What is loaded.  formats: block formats of the weights, by size; sizes in tokens; threads: on the CPU.
 
-    gpu: the card's name, if it computes layers; gpu_layers: how many of num_layers.
+    gpu: the card's name, if it computes layers; gpu_layers: how many of num_layers; cpu_experts: of so many of the
+    first layers the experts are on the CPU.
     """
 
     name: str
@@ -71,6 +72,7 @@ class EngineDescription:
     fingerprint: str
     num_layers: int = 0
     gpu_layers: int = 0
+    cpu_experts: int = 0
     gpu: str | None = None
 
 
@@ -326,6 +328,7 @@ def describe_loaded(file: ModelFile, placement: Placement) -> EngineDescription:
         fingerprint=file.fingerprint,
         num_layers=len(model.program.layers),
         gpu_layers=placement.gpu_layers,
+        cpu_experts=placement.cpu_experts,
         gpu=placement.card.name if placement.card is not None else None,
     )
 

@@ -67,12 +67,14 @@ class DeviceBill:
 class MemoryBill:
     """What a model will reserve with that context size and so many of its last layers, and the head, on a GPU.
 
-    devices: the CPU, and the GPU if it has a part.
+    devices: the CPU, and the GPU if it has a part.  cpu_experts: of so many of the first layers the experts are on the
+    CPU, also where the rest of the layer is on the GPU.
     """
 
     context_size: int
     gpu_layers: int
     devices: tuple[DeviceBill, ...]
+    cpu_experts: int = 0
 
     @property
     def memory(self) -> DeviceMemory:

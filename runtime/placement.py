@@ -18,7 +18,7 @@ from runtime.errors import DeviceError
 from runtime.machine import Machine
 from runtime.memory import MemoryBill
 from runtime.options import EngineOptions
-from runtime.planner import choose
+from runtime.planner import choose, experts_flag, least_cpu_experts
 from runtime.survey import DraftPrice, Survey, survey
 
 NO_CARDS = Cards(fault="No GPU was looked for.")
@@ -28,9 +28,9 @@ NO_CARDS = Cards(fault="No GPU was looked for.")
 class Placement:
     """What a model will be bound with, and the bill for each device.
 
-    gpu_layers: so many of the last layers, with the head, are on `card`; 0: everything is on the CPU.  The parts
-    themselves are runtime.devices.pricing.split(model.program, gpu_layers).  notes: sentences for the user; reasons:
-    why it came out so, for those who ask.
+    gpu_layers: so many of the last layers, with the head, are on `card`; 0: everything is on the CPU.  cpu_experts: of
+    so many of the first layers the experts are on the CPU.  notes: sentences for the user; reasons: why it came out so,
+    for those who ask.
     """
 
     model: ModelDescription
@@ -52,9 +52,14 @@ class Placement:
         return None if card is None else CardPlace(bus_id=card.bus_id, free_bytes=card.free_bytes)
 
     @property
+    def cpu_experts(self) -> int:
+        """Layers whose experts are on the CPU in any case."""
+        return self.bill.cpu_experts
+
+    @property
     def split(self) -> Split:
         """The operations of each device."""
-        return split(self.model.program, self.gpu_layers)
+        return split(self.model.program, self.gpu_layers, self.cpu_experts)
 
 
 def place(
@@ -113,7 +118,11 @@ def _reasons(surveyed: Survey, bill: MemoryBill, cards: Cards) -> list[str]:
         return [
             "Everything runs on the CPU, as asked for." if is_asked else f"Everything runs on the CPU. {cards.fault}"
         ]
-    return [*_card_reasons(card, cards, site.options), _layers_reason(surveyed, bill, card)]
+    return [
+        *_card_reasons(card, cards, site.options),
+        _layers_reason(surveyed, bill, card),
+        *_expert_reasons(surveyed, bill),
+    ]
 
 
 def _card_reasons(card: Card, cards: Cards, options: EngineOptions) -> list[str]:
@@ -126,6 +135,21 @@ def _card_reasons(card: Card, cards: Cards, options: EngineOptions) -> list[str]
         f"Of {len(cards.cards)} GPUs the {card.name} ({card.index}) is used, {why}; not {names}. "
         "One is used at a time: --device NUMBER says which."
     ]
+
+
+def _expert_reasons(surveyed: Survey, bill: MemoryBill) -> list[str]:
+    """Where experts are, and how more layers would fit without theirs."""
+    wish, total = surveyed.wish, surveyed.wish.num_layers
+    if not wish.expert_layers:
+        return []
+    kept = bill.cpu_experts - (total - bill.gpu_layers)
+    found = [f"The experts of {kept} of these layers stay on the CPU, as asked for."] if kept > 0 else []
+    if wish.gpu_layers is None and bill.gpu_layers < total and (wish.most_layers is None or wish.most_layers >= total):
+        fitting = least_cpu_experts(wish, bill.context_size, total, surveyed.price)
+        if fitting is not None:
+            experts = f"the experts of {'all' if fitting.cpu_experts == total else f'the first {fitting.cpu_experts}'}"
+            found.append(f"With {experts_flag(wish, fitting)} all {total} layers fit, but for {experts}.")
+    return found
 
 
 def _layers_reason(surveyed: Survey, bill: MemoryBill, card: Card) -> str:

@@ -23,12 +23,16 @@ _CACHE_TYPES: tuple[CacheType, ...] = ("f16", "q8_0", "q4_0")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What memory depends on.  gpu_layers: so many of the last layers, and the head with them unless there are none."""
+    """What memory depends on.  gpu_layers: so many of the last layers, and the head with them unless there are none.
+
+    cpu_experts: of so many of the first layers the experts are on the CPU in any case.
+    """
 
     context_size: int
     gpu_layers: int
     cache_type_k: CacheType
     cache_type_v: CacheType
+    cpu_experts: int = 0
 
 
 Price = Callable[[Setting], MemoryBill]
@@ -40,7 +44,8 @@ class Wish:
     """What was asked for.  context_size None: the least of what was trained, 8192 and what fits.
 
     gpu_layers None: as many of num_layers as fit, and of most_layers if that is less.  can_use_gpu: whether there is a
-    GPU.
+    GPU.  expert_layers: how many of the first layers hold all experts, 0 where there are none; cpu_experts: of so many
+    the experts stay on the CPU.
     """
 
     trained_context_size: int
@@ -51,6 +56,8 @@ class Wish:
     can_use_gpu: bool = False
     cache_type_k: CacheType = "f16"
     cache_type_v: CacheType = "f16"
+    expert_layers: int = 0
+    cpu_experts: int = 0
 
     def setting(self, context_size: int, gpu_layers: int) -> Setting:
         """With the types that were asked for."""
@@ -59,6 +66,7 @@ class Wish:
             gpu_layers=gpu_layers,
             cache_type_k=self.cache_type_k,
             cache_type_v=self.cache_type_v,
+            cpu_experts=self.cpu_experts,
         )
 
 
@@ -110,6 +118,25 @@ def most_layers(wish: Wish, context_size: int, price: Price, *, most: int) -> Me
         else:
             high = middle - 1
     return bill
+
+
+def least_cpu_experts(wish: Wish, context_size: int, gpu_layers: int, price: Price) -> MemoryBill | None:
+    """The bill with so many layers on the GPU, and as few layers' experts on the CPU as let it fit; None if none do."""
+    low, high, best = wish.cpu_experts, wish.expert_layers, None
+    while low <= high:
+        middle = (low + high) // 2
+        tried = _priced(replace(wish, cpu_experts=middle).setting(context_size, gpu_layers), price)
+        part = tried.on("gpu") if tried is not None else None
+        if tried is not None and (part is None or part.fits):
+            high, best = middle - 1, tried
+        else:
+            low = middle + 1
+    return best if best is not None and best.fits else None
+
+
+def experts_flag(wish: Wish, bill: MemoryBill) -> str:
+    """What chooses a bill's experts on the CPU."""
+    return "--cpu-moe" if bill.cpu_experts >= wish.expert_layers else f"--n-cpu-moe {bill.cpu_experts}"
 
 
 def _with_context(wish: Wish, context_size: int, price: Price) -> MemoryBill:
@@ -184,6 +211,9 @@ def _nearest(bill: MemoryBill, wish: Wish, price: Price) -> Iterator[str]:
         other = most_layers(wish, context_size, price, most=wish.num_layers)
         if other.fits and other.gpu_layers != layers:
             yield f"-ngl {other.gpu_layers}"
+        experts = least_cpu_experts(wish, context_size, layers, price) if wish.expert_layers and layers else None
+        if experts is not None:
+            yield experts_flag(wish, experts)
     smaller = largest_context(wish, layers, price, most=context_size)
     if smaller is not None and smaller >= MIN_DEFAULT_CONTEXT_SIZE:
         yield f"-c {smaller}"

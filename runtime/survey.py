@@ -14,7 +14,7 @@ from models.description import ModelDescription, load_description
 from models.gguf_file import ModelFile
 from runtime.cards import Card, Cards
 from runtime.devices.binding import DeviceMemory, DeviceOptions, Limits, pages_for
-from runtime.devices.pricing import price_cpu, price_gpu, split
+from runtime.devices.pricing import expert_layers, price_cpu, price_gpu, split
 from runtime.errors import DeviceError
 from runtime.machine import Machine, choose_threads
 from runtime.memory import NOTHING, DeviceBill, MemoryBill, machine_margin_bytes
@@ -82,14 +82,20 @@ def survey(
         site=site,
         wish=_wish(options, model, card),
         price=_price(model, site),
-        notes=(*model.notes, *([note] if note else [])),
+        notes=(*model.notes, *([note] if note else []), *_expert_notes(options, model)),
     )
+
+
+def _expert_notes(options: EngineOptions, model: ModelDescription) -> list[str]:
+    if not options.cpu_experts or expert_layers(model.program):
+        return []
+    return ["The model is no mixture of experts, so --cpu-moe and --n-cpu-moe change nothing."]
 
 
 def _wish(options: EngineOptions, model: ModelDescription, card: Card | None) -> Wish:
     """What these options ask of the planner."""
-    num_layers = len(model.program.layers)
-    layers = options.gpu_layers
+    num_layers, with_experts = len(model.program.layers), expert_layers(model.program)
+    layers, experts = options.gpu_layers, options.cpu_experts
     return Wish(
         trained_context_size=model.context_length,
         num_layers=num_layers,
@@ -99,6 +105,8 @@ def _wish(options: EngineOptions, model: ModelDescription, card: Card | None) ->
         can_use_gpu=card is not None,
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
+        expert_layers=with_experts,
+        cpu_experts=with_experts if experts == "all" else min(experts, with_experts),
     )
 
 
@@ -107,7 +115,7 @@ def _price(model: ModelDescription, site: Site) -> Price:
 
     @cache
     def price(setting: Setting) -> MemoryBill:
-        parts = split(model.program, setting.gpu_layers)
+        parts = split(model.program, setting.gpu_layers, setting.cpu_experts)
         options = site.device_options(setting)
         available = site.machine.memory_available_bytes
         on_cpu = DeviceBill(
@@ -131,7 +139,12 @@ def _price(model: ModelDescription, site: Site) -> Price:
                     margin_bytes=site.options.vram_margin_bytes,
                 )
             )
-        return MemoryBill(context_size=setting.context_size, gpu_layers=setting.gpu_layers, devices=tuple(devices))
+        return MemoryBill(
+            context_size=setting.context_size,
+            gpu_layers=setting.gpu_layers,
+            devices=tuple(devices),
+            cpu_experts=setting.cpu_experts if setting.gpu_layers else 0,
+        )
 
     return price
 

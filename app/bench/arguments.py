@@ -42,6 +42,7 @@ class BenchRequest:
     cache_types_v: tuple[str, ...] | None = None
     activations: tuple[str, ...] | None = None
     gpu_layers: tuple[str, ...] | None = None
+    cpu_experts: tuple[str, ...] | None = None
     verify: tuple[int, ...] = ()
     parallel: tuple[int, ...] = ()
     has_generate: bool = True
@@ -113,6 +114,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", metavar="DEVICE", help="cpu, gpu (or nothing at all), a GPU's number, auto: a GPU if there is one"
     )
     _add_list(group, words, "-ngl", "--gpu-layers", "N,...", "last layers on the GPU: a number, all, auto")
+    _add_list(
+        group, words, "-ncmoe", "--n-cpu-moe", "N,...", "first layers whose experts stay on the CPU: a number, all"
+    )
+    group.add_argument(
+        "-cmoe",
+        "--cpu-moe",
+        dest="n_cpu_moe",
+        action="append_const",
+        const=("all",),
+        help="the same as --n-cpu-moe all",
+    )
     group.add_argument("--vram-margin", type=whole_number, metavar="MIB", help="left free on the GPU (512)")
     group.add_argument(
         "--no-profile", action="store_const", const=True, help="leave out what `tandem tune` found for a model"
@@ -185,6 +197,7 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
         cache_types_v=_joined(namespace.cache_type_v),
         activations=_joined(namespace.activations),
         gpu_layers=_joined(namespace.gpu_layers),
+        cpu_experts=_joined(namespace.n_cpu_moe),
         verify=_joined(namespace.verify) or (),
         parallel=_joined(namespace.parallel) or (),
         has_generate=not namespace.no_generate,

@@ -98,6 +98,7 @@ def _plan(request: BenchRequest) -> BenchPlan:
         return flag if flag is not None else None if preference is None else (preference,)
 
     layers = first(request.gpu_layers, preferences.gpu_layers)
+    experts = first(request.cpu_experts, preferences.n_cpu_moe)
     named = {
         "prompts": request.prompts,
         "outputs": request.outputs,
@@ -109,6 +110,7 @@ def _plan(request: BenchRequest) -> BenchPlan:
         "cache_types_v": first(request.cache_types_v, preferences.cache_type_v),
         "activations": first(request.activations, preferences.activations),
         "gpu_layers": layers and tuple(map(number_or_word, layers)),
+        "cpu_experts": experts and tuple(map(number_or_word, experts)),
         "most_gpu_layers": preferences.most_gpu_layers,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "device": None if preferences.device is None else number_or_word(preferences.device),

@@ -53,6 +53,12 @@ _COLUMNS = (
         is_figure=True,
         may_be_left_out=lambda texts: texts == {"0"},
     ),
+    Column(
+        title="experts on the CPU",
+        text=lambda row: str(row.setting.cpu_experts),
+        is_figure=True,
+        may_be_left_out=lambda texts: texts == {"0"},
+    ),
     Column(title="test", text=lambda row: row.workload.name),
     Column(title="depth", text=lambda row: str(row.workload.depth), is_figure=True),
     Column(title="tokens/s", text=lambda row: rate_text(row.tokens_per_s), is_figure=True),

@@ -16,7 +16,7 @@ from app.settings_file import Value
 
 _ANSWER_KEYS = ("system", "chat_template", "chat_template_kwargs", "predict", "seed")
 _LEFT_OUT = ("model", "offline", "no_profile", "isa", *_ANSWER_KEYS)
-CARD_KEYS = frozenset({"device", "gpu_layers", "vram_margin"})
+CARD_KEYS = frozenset({"device", "gpu_layers", "n_cpu_moe", "vram_margin"})
 _CHOICES = {
     "cache_type_k": ("f16", "q8_0", "q4_0"),
     "cache_type_v": ("f16", "q8_0", "q4_0"),

@@ -42,6 +42,7 @@ _LOADED = (
     "lora",
     "device",
     "gpu_layers",
+    "n_cpu_moe",
     "vram_margin",
     "no_profile",
     "offline",

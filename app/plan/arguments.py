@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.options import LOAD_OPTIONS, Preferences, add_flags, real_number
 
-USAGE = "tandem plan [MODEL] [-ngl N] [-c N] [-ctk TYPE] [-ctv TYPE] [--vram GB] [--json] [flags]"
+USAGE = "tandem plan [MODEL] [-ngl N] [-ncmoe N] [-c N] [-ctk TYPE] [-ctv TYPE] [--vram GB] [--json] [flags]"
 DESCRIPTION = "Show the memory bill of a model, what fits, and how fast it can be at most, without loading it."
 
 _MOST_VRAM_GB = 10_000

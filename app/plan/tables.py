@@ -51,6 +51,7 @@ def plan_value(plan: ModelPlan) -> dict[str, Any]:
         "fits": plan.fits,
         "fault": plan.fault,
         "gpu_layers": plan.bill.gpu_layers,
+        "cpu_experts": plan.bill.cpu_experts,
         "context_size": plan.bill.context_size,
         "largest_context_size": plan.largest_context_size,
         "threads": plan.threads,
@@ -139,12 +140,15 @@ def _fact_lines(plan: ModelPlan, columns: int | None) -> list[str]:
     where = (
         f"the last {bill.gpu_layers} of {plan.num_layers} on the {plan.card.name}" if plan.card else "all on the CPU"
     )
+    where = where if bill.gpu_layers < plan.num_layers else f"all {plan.num_layers} on the {_card(plan)}"
+    if bill.cpu_experts:
+        where += f", the experts of the first {bill.cpu_experts} on the CPU"
     bandwidths = ", ".join(
         f"{_TITLES[pace.kind]} memory {pace.bandwidth.read_bytes_per_s / 1e9:.0f} GB/s {pace.bandwidth.source}"
         for pace in paces.devices
     )
     facts = [
-        ("layers", where if bill.gpu_layers < plan.num_layers else f"all {plan.num_layers} on the {_card(plan)}"),
+        ("layers", where),
         ("context", f"{bill.context_size} tokens; {_largest(plan)}"),
         ("batch", f"{plan.batch_size} tokens"),
         ("threads", str(plan.threads)),

@@ -5,7 +5,8 @@
 //           What was unpacked is used for all tokens before the next unit.
 // Order     A (token, row) sum: a lane's units in ascending order, a butterfly over the lanes, the warps in order.  It
 //           is the same for any number of tokens: verifying drafts equals decoding bit for bit.
-// Bytes     Each weight is read once: 4.5 bits a weight for Q4_0, 4.63 for Q4_K, 6.56 for Q6_K, 8.5 for Q8_0 (+ the
+// Bytes     Each weight is read once: 4.5 bits a weight for Q4_0 and IQ4_NL, 4.31 for IQ4_XS, 4.25 for MXFP4, 4.63 for
+//           Q4_K, 6.56 for Q6_K, 8.5 for Q8_0 (+ the
 //           records, from L2: 44 bytes a unit and token, 76 with two terms).
 // Loads     Of a lane for a unit, as counted in the machine code of sm_86 (CUDA 13, 2026-11-30), two terms, one token; the
 //           records' share of that is 4 of 16 bytes, one of 8 (where sums are needed) and one of 4.
@@ -21,7 +22,11 @@
 //               Q5_K       22.5     5  1  3  1                     100 / 227      64 / 95
 //               Q6_K       26.25    5  2  1  2                     100 / 233      67 / 95
 //               Q8_0       34       6  0  1  1                      47 / 153      56 / 96
-//           With one term: Q4_K 67 / 151 instructions, Q8_0 34 / 101.
+//               IQ4_NL     18       5  0  1  1                     119 / 219      62 / 96
+//               IQ4_XS     17.25    5  0  1  1, and one of 1       133 / 230      70 / 96
+//               MXFP4      17       5  0  1  0, and one of 1       118 / 215      63 / 128
+//           Of these, 32 byte permutations and about 24 shifts and masks look the codes' values up.
+//           With one term: Q4_K 67 / 151 instructions, Q8_0 34 / 101, IQ4_NL 104 / 162.
 // Work      8 dp4a a unit, token and term.
 // Expected  How long the fuller of the two, issue slots or integer lanes, is busy while the memory delivers at its full
 //           rate; two terms, 1 token (4 tokens):
@@ -33,93 +38,16 @@
 //               Q5_K       41 % (89)            25 % (55)        18 % (39)         15 % (35)
 //               Q6_K       36 % (80)            22 % (49)        15 % (34)         13 % (30)
 //               Q8_0       12 % (38)             7 % (23)         5 % (16)          5 % (15)
+//               IQ4_NL     about 65 % (115)  40 % (70)        30 % (50)         25 % (45), IQ4_XS and MXFP4 a tenth more
 //           To cover 600 ns a multiprocessor must have 7.5, 6.4, 4.6 and 6.2 KB of weights in flight there; its 7 to 9
 //           blocks have 10 (Q2_K) to 38 KB with one token, 5 blocks 6.6 (Q2_K) to 21 KB with four.  So one token should
 //           come near the bandwidth everywhere (80 to 90 % of it, for launches and ends of rows).  Four tokens in one pass
 //           should cost about the same from Q4_0 on, somewhat more on an RTX 3060; with Q2_K and Q3_K the integer lanes of
 //           a 3060 limit them (up to 1.9 times one token), with one term (--activations fast) less so.
 // Measured  Not yet on a card.
-#include "layout.h"
-#include "modes.cuh"
-#include "portable.cuh"
-#include "records.cuh"
-#include "unpack.cuh"
+#include "product.cuh"
 
-#define THREADS 128
-#define WARPS 4
 #define BLOCKS_OF_4 (HAS_EXPONENTS && TERMS == 2 ? 4 : 5)  // of a multiprocessor; with five MXFP4 would spill
-
-__device__ __forceinline__ int dot_of_group(const int (&codes)[8], const int (&q)[8], int group) {
-    int dot = 0;
-#pragma unroll
-    for (int i = 0; i < GROUP_COLUMNS / 4; i++) {
-        const int word = group * (GROUP_COLUMNS / 4) + i;
-        dot = __dp4a(codes[word], q[word], dot);
-    }
-    return dot;
-}
-
-__device__ __forceinline__ void load_record(const Records& x, int term, int token, int unit, int (&q)[8]) {
-    const size_t at = ((size_t)token * x.units + unit) * WARP;
-    const int4* codes = (const int4*)(x.codes + term * x.term_stride + at);
-    const int4 first = codes[0], last = codes[1];
-    q[0] = first.x, q[1] = first.y, q[2] = first.z, q[3] = first.w;
-    q[4] = last.x, q[5] = last.y, q[6] = last.z, q[7] = last.w;
-}
-
-// Adds a unit's contribution to a token's sum.
-__device__ __forceinline__ float multiply_unit(const Unit& unit, const Records& x, int token, int at, float sum) {
-    int dots[GROUPS];
-    int q[8];
-    load_record(x, 0, token, at, q);
-#pragma unroll
-    for (int group = 0; group < GROUPS; group++) dots[group] = dot_of_group(unit.codes, q, group);
-#if TERMS == 2
-    load_record(x, 1, token, at, q);
-#pragma unroll
-    for (int group = 0; group < GROUPS; group++)
-        dots[group] = dots[group] * 256 + dot_of_group(unit.codes, q, group);
-#endif
-    const size_t place = (size_t)token * x.units + at;
-    const int2 sums = x.sums[place];
-    float part = 0.0f;
-#pragma unroll
-    for (int group = 0; group < GROUPS; group++) {
-        const int of_group = GROUPS == 1 ? sums.x + sums.y : (group ? sums.y : sums.x);
-        part = fmaf(unit.scale[group], (float)(dots[group] - ZERO_POINT * of_group), part);
-        if (MINIMUM_SIGN) part = fmaf(unit.minimum[group], (float)of_group, part);
-    }
-    return fmaf(x.scales[place], part, sum);
-}
-
-// The sums of one row for all tokens, complete in lane `token` of the row's first warp.
-template <int TOKENS>
-__device__ __forceinline__ float multiply_row(const Planes& planes, const Records& x, int first, int count, int row,
-                                              int split, float (*shared)[TOKENS]) {
-    const int lane = lane_of_thread(), warp = warp_of_thread(), part = warp % split;
-    float sums[TOKENS];
-#pragma unroll
-    for (int token = 0; token < TOKENS; token++) sums[token] = 0.0f;
-    for (int at = part * WARP + lane; at < planes.units; at += split * WARP) {
-        const Unit unit = load_unit(planes, row, at);
-#pragma unroll
-        for (int token = 0; token < TOKENS; token++)
-            sums[token] = multiply_unit(unit, x, first + (token < count ? token : 0), at, sums[token]);
-    }
-    float own = 0.0f;
-#pragma unroll
-    for (int token = 0; token < TOKENS; token++) {
-        const float sum = warp_sum(sums[token]);
-        if (lane == token) own = sum;
-    }
-    if (split == 1) return own;
-    if (lane < TOKENS) shared[warp][lane] = own;
-    __syncthreads();
-    own = 0.0f;
-    if (part == 0 && lane < TOKENS)
-        for (int other = 0; other < split; other++) own += shared[warp + other][lane];
-    return own;
-}
 
 // out[token][row] (+)= (x . weights[row] + bias[row]) * scale for the `count` tokens from `first` on.
 template <int TOKENS>

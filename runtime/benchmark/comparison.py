@@ -82,6 +82,7 @@ def _key(row: Row) -> _Key:
         setting.activations,
         setting.isa,
         setting.gpu_layers,
+        setting.cpu_experts,
     )
 
 

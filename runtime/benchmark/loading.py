@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.gguf_file import ModelFile
+from models.segments import whole
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.adapters import open_adapted
 from runtime.devices import cpu_limits, parts
@@ -58,11 +59,9 @@ def load_model(path: Path, options: EngineOptions, progress: LoadProgress) -> Lo
     with open_adapted(path, options.adapters) as file:
         placement = place(file, options, read_machine(), cards=usable_cards(options))
         device_options, program = placement.device_options, placement.model.program
-        costs = cpu_limits.count_costs(program, file, device_options)
+        costs = cpu_limits.count_costs(whole(program), file, device_options)
         vocabulary = load_vocabulary(file.metadata)
-        binding = parts.bind(
-            placement.split, file, device_options, progress, card=placement.card.bus_id if placement.card else None
-        )
+        binding = parts.bind(placement.split, file, device_options, progress, card=placement.card_place)
         return LoadedModel(
             binding=binding,
             description=describe_loaded(file, placement),

@@ -37,6 +37,7 @@ class Setting:
     activations: str | None
     isa: str | None
     gpu_layers: int = 0
+    cpu_experts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,12 +83,15 @@ def engine_setting(description: EngineDescription, options: EngineOptions, *, is
         activations=options.activations,
         isa=isa,
         gpu_layers=description.gpu_layers,
+        cpu_experts=description.cpu_experts,
     )
 
 
 def peer_setting(own: Setting, peer: str, variant: str) -> Setting:
     """Another engine's, on the same file with the same threads and cache."""
-    return replace(own, engine=peer, variant=variant, batch_size=None, activations=None, isa=None, gpu_layers=0)
+    return replace(
+        own, engine=peer, variant=variant, batch_size=None, activations=None, isa=None, gpu_layers=0, cpu_experts=0
+    )
 
 
 def make_row(

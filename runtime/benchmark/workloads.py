@@ -125,6 +125,7 @@ class BenchPlan:
     activations: tuple[Activations, ...] = ("balanced",)
     gpu_layers: tuple[int | Literal["auto", "all"], ...] = ("auto",)
     most_gpu_layers: int | None = None
+    cpu_experts: tuple[int | Literal["all"], ...] = (0,)
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
     device: DeviceChoice = "auto"
     isa: str = "auto"
@@ -190,7 +191,13 @@ class BenchPlan:
         on_device = [workload for workload in workloads if workload.test != "guess"]
         context_size = max((workload.num_positions for workload in on_device), default=1)
         grid = product(
-            self.gpu_layers, self.activations, self.cache_types_k, self.cache_types_v, self.batch_sizes, self.threads
+            self.gpu_layers,
+            self.cpu_experts,
+            self.activations,
+            self.cache_types_k,
+            self.cache_types_v,
+            self.batch_sizes,
+            self.threads,
         )
         return tuple(
             EngineOptions(
@@ -204,11 +211,12 @@ class BenchPlan:
                 device=self.device,
                 gpu_layers=gpu_layers,
                 most_gpu_layers=self.most_gpu_layers,
+                cpu_experts=cpu_experts,
                 vram_margin_bytes=self.vram_margin_bytes,
                 kernel_folder=self.kernel_folder,
                 adapters=self.adapters,
                 max_sequences=most_sequences,
                 max_outputs=most_outputs,
             )
-            for gpu_layers, activations, type_k, type_v, batch_size, threads in grid
+            for gpu_layers, cpu_experts, activations, type_k, type_v, batch_size, threads in grid
         )

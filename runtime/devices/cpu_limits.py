@@ -14,20 +14,20 @@ from kernels_cpu.costs import count_costs as count_cpu_costs
 from kernels_cpu.isa import choose
 from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.limits import LimitsProbe as CpuLimitsProbe
+from models.segments import Segment
 from runtime.devices.binding import DeviceOptions
 from runtime.devices.costs import LayerCost, LimitsProbe, MachineLimits, RowCost, StepCosts
 from runtime.devices.cpu import device_errors
 
 if TYPE_CHECKING:
     from models.gguf_file import ModelFile
-    from models.program import Program
 
 
-def count_costs(program: Program, file: ModelFile, options: DeviceOptions) -> StepCosts:
-    """The costs of a program bound with these options."""
+def count_costs(segment: Segment, file: ModelFile, options: DeviceOptions) -> StepCosts:
+    """The costs of a segment bound with these options."""
     with device_errors():
         cache_types = CacheTypes.named(options.cache_type_k, options.cache_type_v)
-        costs = count_cpu_costs(program, file.tensors, options.isa, options.activations, cache_types)
+        costs = count_cpu_costs(segment, file.tensors, options.isa, options.activations, cache_types)
     return StepCosts(
         tokens=RowCost(**asdict(costs.tokens)),
         outputs=RowCost(**asdict(costs.outputs)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from kernels_gpu.binding import bill as bill_gpu
 from kernels_gpu.binding import bind as bind_gpu
 from kernels_gpu.candidates import MAX_KEPT
 from kernels_gpu.cupy_device import open_card
-from kernels_gpu.device import Device, GpuError, GpuLostError, GpuMemoryError
+from kernels_gpu.device import Device, Event, GpuError, GpuLostError, GpuMemoryError
 from kernels_gpu.launches import Best as WantedBest
 from kernels_gpu.plan import GpuBill, GpuLimits, UnsupportedError
 from models.segments import Segment
@@ -44,10 +44,20 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 
-class GpuBinding:
-    """The last part of a program bound to a card, or all of it; see runtime.devices.binding.Binding.
+@dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """A hidden state on its way from the card: when it has arrived, and where."""
 
-    A part that takes the hidden state is driven by a HybridBinding, through begin() and finish().
+    arrival: Event
+    first_row: int
+    count: int
+
+
+class GpuBinding:
+    """A program bound to a card, or a part with its head; see runtime.devices.binding.Binding.
+
+    A HybridBinding drives a part: its last run through begin() and finish(), the others through begin_run() and
+    finish_run().
     """
 
     def __init__(self, model: GpuModel, limits: Limits, *, free_bytes: int | None = None) -> None:
@@ -99,11 +109,19 @@ class GpuBinding:
         return pieces
 
     def begin(
-        self, batch: Batch, piece: Piece, hidden: np.ndarray | None, first_row: int, best: Best | None = None
+        self,
+        batch: Batch,
+        piece: Piece,
+        hidden: np.ndarray | None,
+        first_row: int,
+        best: Best | None = None,
+        *,
+        run_idx: int = 0,
     ) -> bool:
-        """Queues a piece, whose logits (or the best of them) will stand from first_row on; False when cancel() came.
+        """Queues a run of a piece, whose result will stand from first_row on: for the last run its logits, or the best
+        of them; for another one the hidden states.  False when cancel() came.
 
-        hidden: float32 [tokens of the piece, width] for a part without the embedding; it may be written again at once.
+        hidden: float32 [tokens of the piece, width] for a run without the embedding; it may be written again at once.
         """
         tokens = piece.tokens
         with gpu_errors():
@@ -114,10 +132,24 @@ class GpuBinding:
                 batch.page_tables,
                 piece.outputs,
                 hidden,
+                run_idx=run_idx,
                 is_prefill=piece.is_prompt,
                 first_row=first_row,
                 best=None if best is None else self._wanted(best),
             )
+
+    def begin_run(
+        self, batch: Batch, piece: Piece, run_idx: int, hidden: np.ndarray | None, first_row: int
+    ) -> Crossing:
+        """Queues a run after which the hidden state leaves the card.  Raises Cancelled."""
+        if not self.begin(batch, piece, hidden, first_row, run_idx=run_idx):
+            raise Cancelled("The run was stopped.")
+        return Crossing(arrival=self._model.last_queued, first_row=first_row, count=len(piece.tokens))
+
+    def finish_run(self, crossing: Crossing) -> np.ndarray:
+        """Waits for that run; the hidden state, float32 [tokens, width], valid until the batch is finished."""
+        with gpu_errors():
+            return self._model.hidden(crossing.arrival, crossing.first_row, crossing.count)
 
     def _wanted(self, best: Best) -> WantedBest:
         """As the card finds them: few different numbers, since each has recorded steps of its own."""

@@ -1,18 +1,20 @@
-"""One program on two devices: the first layers on the CPU, the last ones with the head on a GPU.
+"""One program on two devices: some of its runs on the CPU, others on a GPU, the last one with the head there.
 
 Owns the crossing of the hidden state and the overlap of the two.  Does not know how either computes.
 
-A long prompt goes in pieces: while the GPU computes one, the CPU computes the next.
+A long prompt goes in pieces: while the GPU computes one, the CPU computes the next.  Where the hidden state crosses
+more than once, two pieces are on their way together, in turn; at every run a piece comes after the one before it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 
+from models.segments import Link
 from runtime.devices.binding import Batch, Best, BestRows, DeviceTimes, DeviceUse, Limits, uses_of
 from runtime.devices.cpu import CpuBinding
 from runtime.devices.gpu import GpuBinding
@@ -20,6 +22,8 @@ from runtime.devices.phases import Piece, pieces_of
 from runtime.errors import Cancelled
 
 Result = TypeVar("Result")
+_ARRIVED = object()
+PIECES_TOGETHER = 2
 PIECE_TOKENS = 128
 """Of a prompt, at a time: enough that neither device waits for its memory rather than its arithmetic."""
 
@@ -27,9 +31,9 @@ PIECE_TOKENS = 128
 class HybridBinding:
     """Two bindings as one; see runtime.devices.binding.Binding.  Both have the same pages under the same numbers."""
 
-    def __init__(self, lower: CpuBinding, upper: GpuBinding) -> None:
-        """lower: gives the hidden state of every token of a batch, in place of logits."""
-        self._lower, self._upper = lower, upper
+    def __init__(self, lower: CpuBinding, upper: GpuBinding, links: Sequence[Link]) -> None:
+        """links: the runs in order, those of `lower` by "cpu" and those of `upper` by "gpu", which has the last one."""
+        self._lower, self._upper, self._links = lower, upper, links
         self.limits: Limits = upper.limits
         self.vocab_size = upper.vocab_size
         self.memory = lower.memory.plus(upper.memory)
@@ -58,11 +62,7 @@ class HybridBinding:
     def _run(self, batch: Batch, best: Best | None, finish: Callable[[list[Piece]], Result]) -> Result:
         pieces = pieces_of(batch, most_prompt_tokens=PIECE_TOKENS)
         try:
-            first_row = 0
-            for piece in pieces:
-                if not self._upper.begin(batch, piece, self._hidden(batch, piece), first_row, best):
-                    break
-                first_row += len(piece.outputs)
+            self._send_all(batch, pieces, best)
             return finish(pieces)
         except Cancelled:
             # One of the two noticed it: the other one ends what it does, and both forget it.
@@ -70,23 +70,36 @@ class HybridBinding:
             self._lower.clear_cancel()
             raise
 
-    def _hidden(self, batch: Batch, piece: Piece) -> np.ndarray:
-        """float32 [tokens of the piece, width], valid until the next one."""
-        tokens = piece.tokens
-        started_s = time.perf_counter()
-        hidden = self._lower.run(
-            Batch(
-                token_ids=batch.token_ids[tokens],
-                positions=batch.positions[tokens],
-                slots=batch.slots[tokens],
-                is_prompt=batch.is_prompt[tokens],
-                page_tables=batch.page_tables,
-                outputs=np.arange(len(tokens), dtype=np.int32),
-                states=batch.states,
-            )
-        )
-        self._cpu_ms += (time.perf_counter() - started_s) * 1e3
-        return hidden
+    def _send_all(self, batch: Batch, pieces: list[Piece], best: Best | None) -> None:
+        """Brings every piece to its last run, which is queued then."""
+        waiting, first_token, first_row = iter(pieces), 0, 0
+        under_way: list[Iterator[None]] = []
+        while True:
+            while len(under_way) < PIECES_TOGETHER and (piece := next(waiting, None)) is not None:
+                under_way.append(self._send(batch, piece, first_token, first_row, best))
+                first_token, first_row = first_token + len(piece.tokens), first_row + len(piece.outputs)
+            if not under_way:
+                return
+            under_way = [way for way in under_way if next(way, _ARRIVED) is not _ARRIVED]
+
+    def _send(self, batch: Batch, piece: Piece, first_token: int, first_row: int, best: Best | None) -> Iterator[None]:
+        """One piece's way through all runs; stops wherever the GPU is to be waited for.
+
+        first_token, first_row: where its hidden states, and its logits, stand among those of the batch.
+        """
+        hidden: np.ndarray | None = None
+        for link in self._links[:-1]:
+            if link.owner == "cpu":
+                started_s = time.perf_counter()
+                hidden = self._lower.compute(batch, piece, link.run_idx, hidden)
+                self._cpu_ms += (time.perf_counter() - started_s) * 1e3
+            else:
+                crossing = self._upper.begin_run(batch, piece, link.run_idx, hidden, first_token)
+                yield
+                hidden = self._upper.finish_run(crossing)
+        last_run = self._links[-1].run_idx
+        if not self._upper.begin(batch, piece, hidden, first_row, best, run_idx=last_run):
+            raise Cancelled("The run was stopped.")
 
     def copy_page(self, source: int, target: int) -> None:
         self._lower.copy_page(source, target)

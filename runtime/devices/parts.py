@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from runtime.devices import cpu
 from runtime.devices.binding import Binding, CardPlace, DeviceOptions
-from runtime.devices.pricing import Split, cpu_options, cpu_program
+from runtime.devices.pricing import Split
 
 if TYPE_CHECKING:
     from models.gguf_file import ModelFile
@@ -29,7 +29,7 @@ def bind(
     """
     if parts.gpu is None:
         assert parts.cpu is not None, "a program has operations"
-        return cpu.bind(cpu_program(parts.cpu), file, options, progress)
+        return cpu.bind(parts.cpu, file, options, progress)
     from runtime.devices import gpu
     from runtime.devices.hybrid import HybridBinding
 
@@ -39,7 +39,6 @@ def bind(
         stack.callback(upper.close)
         binding: Binding = upper
         if parts.cpu is not None:
-            lower = cpu.bind(cpu_program(parts.cpu), file, cpu_options(parts.cpu, options), progress)
-            binding = HybridBinding(lower, upper)
+            binding = HybridBinding(cpu.bind(parts.cpu, file, options, progress), upper, parts.links)
         stack.pop_all()
         return binding

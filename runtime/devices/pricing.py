@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from models.program import Embed, Program
-from models.segments import Segment, cut, whole
+from models.program import Embed, MixExperts, Program
+from models.segments import Link, Segment, divide, feeds_experts
 from runtime.devices import cpu, cpu_limits
 from runtime.devices.binding import PAGE_SIZE, DeviceMemory, DeviceOptions
 from runtime.devices.costs import LayerCost, RowCost, StepCosts
@@ -21,50 +21,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The two parts of a program; None where a device has nothing to do.
+    """The parts of a program; None where a device has nothing to do.  links: their runs in order, by "cpu" and "gpu".
 
-    With all layers on the GPU the embedding is there as well, and nothing crosses.
+    With all layers on the GPU the embedding is there as well.
     """
 
     cpu: Segment | None
     gpu: Segment | None
+    links: tuple[Link, ...]
 
 
-def split(program: Program, gpu_layers: int) -> Split:
-    """The parts with so many of the last layers, and the head, on the GPU; 0: nothing there."""
+def split(program: Program, gpu_layers: int, cpu_experts: int = 0) -> Split:
+    """The parts with so many of the last layers, and the head, on the GPU; 0: nothing there.
+
+    cpu_experts: of the first so many layers the experts are on the CPU, wherever the rest of the layer is.
+    """
     num_layers = len(program.layers)
     assert 0 <= gpu_layers <= num_layers, "more layers than there are"
-    if gpu_layers == 0:
-        return Split(cpu=whole(program), gpu=None)
-    if gpu_layers == num_layers:
-        return Split(cpu=None, gpu=whole(program))
-    first, rest = cut(program, num_layers - gpu_layers)
-    return Split(cpu=first, gpu=rest)
+    owners = []
+    for idx, operation in enumerate(program.operations):
+        layer_idx = operation.layer_idx
+        if layer_idx is None:
+            is_on_cpu = gpu_layers < num_layers if isinstance(operation, Embed) else gpu_layers == 0
+        else:
+            is_on_cpu = layer_idx < num_layers - gpu_layers
+            is_on_cpu |= layer_idx < cpu_experts and feeds_experts(program, idx)
+        owners.append("cpu" if is_on_cpu else "gpu")
+    chain = divide(program, owners)
+    return Split(cpu=chain.segments.get("cpu"), gpu=chain.segments.get("gpu"), links=chain.links)
 
 
-def cpu_program(segment: Segment) -> Program:
-    """A segment that begins with the embedding, as a program of its own.
-
-    One without the head leaves the hidden state of every token where the logits would be.
-    """
-    program = segment.program
-    if segment.gives_logits:
-        return program
-    layers = program.layers[: len({operation.layer_idx for operation in segment.operations} - {None})]
-    hidden = program.hidden
-    return replace(program, operations=segment.operations, layers=layers, logits=hidden, vocab_size=hidden.width)
-
-
-def cpu_options(segment: Segment, options: DeviceOptions) -> DeviceOptions:
-    """What such a program is bound with: without the head, it gives a row for each token."""
-    if segment.gives_logits:
-        return options
-    return replace(options, limits=replace(options.limits, max_outputs=options.limits.max_batch_tokens))
+def expert_layers(program: Program) -> int:
+    """How many of the first layers hold all the experts there are; 0: the model has none."""
+    found = [operation.layer_idx for operation in program.operations if isinstance(operation, MixExperts)]
+    return max(found) + 1 if found else 0
 
 
 def price_cpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
     """What the CPU's part reserves, to the byte.  Raises DeviceError for what this machine can't run."""
-    return cpu.price(cpu_program(segment), file, cpu_options(segment, options))
+    return cpu.price(segment, file, options)
 
 
 def price_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> DeviceMemory:
@@ -76,11 +71,18 @@ def price_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> Devi
 
 def costs_cpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> StepCosts:
     """What the CPU's part moves and multiplies."""
-    return cpu_limits.count_costs(cpu_program(segment), file, options)
+    return cpu_limits.count_costs(segment, file, options)
+
+
+def _used_shares(segment: Segment) -> dict[str, float]:
+    """Of the matrices that hold experts, what one token uses."""
+    mixed = [operation for operation in segment.operations if isinstance(operation, MixExperts)]
+    return {name: op.num_used / op.num_experts for op in mixed for name in (op.gate, op.up, op.down)}
 
 
 def costs_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> StepCosts:
-    """What the GPU's part moves for a token: its weights once, of the embedding one row, keys and values.
+    """What the GPU's part moves for a token: its weights once, of experts those that it uses, keys and values, and one
+    row of the embedding.
 
     Multiply-adds are left out: decode is far from the card's limit for them.
     """
@@ -88,10 +90,13 @@ def costs_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> Step
     from runtime.devices.gpu import gpu_limits
 
     body = replace(
-        segment, operations=tuple(operation for operation in segment.operations if not isinstance(operation, Embed))
+        segment, runs=(tuple(operation for operation in segment.operations if not isinstance(operation, Embed)),)
     )
     plan = make_plan(body, file.tensors, gpu_limits(options), options.activations)
-    weight_bytes = sum(matrix.layout.size_bytes for matrix in plan.matrices.values())
+    shares = _used_shares(segment)
+    weight_bytes = sum(
+        round(matrix.layout.size_bytes * shares.get(name, 1.0)) for name, matrix in plan.matrices.items()
+    )
     weight_bytes += 4 * sum(plan.vectors.values())
     cache_types = (options.cache_type_k, options.cache_type_v)
     layers = [

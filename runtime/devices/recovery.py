@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from models.gguf_file import open_model_file
+from models.segments import whole
 from runtime.devices import cpu
 from runtime.devices.binding import (
     Batch,
@@ -126,6 +127,7 @@ class RecoveringBinding:
 def rebinding_on_cpu(file: ModelFile, program: Program, own: DeviceOptions) -> Rebind:
     """What binds the whole program on the CPU, from the file as it lies on the disk then."""
     path, fingerprint, overlays = file.paths[0], file.fingerprint, file.overlays
+    segment = whole(program)
 
     def rebind(progress: Progress) -> Binding:
         with open_model_file(path) as again:
@@ -133,11 +135,11 @@ def rebinding_on_cpu(file: ModelFile, program: Program, own: DeviceOptions) -> R
                 again.lay_over(overlay)
             if again.fingerprint != fingerprint:
                 raise DeviceError(f"{path.name} is another file than the one that was loaded: load the model again.")
-            needed, available = cpu.price(program, again, own).total_bytes, read_machine().memory_available_bytes
+            needed, available = cpu.price(segment, again, own).total_bytes, read_machine().memory_available_bytes
             if available is not None and needed > available:
                 raise CapacityError(
                     "The model does not fit in this machine's memory.", needed_bytes=needed, available_bytes=available
                 )
-            return cpu.bind(program, again, own, progress)
+            return cpu.bind(segment, again, own, progress)
 
     return rebind

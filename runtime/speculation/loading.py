@@ -13,6 +13,7 @@ from pathlib import Path
 
 from models.description import ModelDescription, load_description
 from models.gguf_file import ModelFile, open_model_file
+from models.segments import whole
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.devices import cpu
 from runtime.devices.binding import Binding, DeviceMemory, DeviceOptions
@@ -64,14 +65,14 @@ class DraftFile:
 
     def price(self, options: DeviceOptions) -> DeviceMemory:
         """What bind() will reserve beside a model that has these options."""
-        return cpu.price(self._model.program, self._file, _own_options(options, self._weights))
+        return cpu.price(whole(self._model.program), self._file, _own_options(options, self._weights))
 
     def bind(self, options: DeviceOptions, progress: Callable[[str, int, int], None]) -> Binding:
         """Loads it, for as many and as long sequences as the model has."""
         model = self._model
         if options.limits.context_size != model.context_length:
             model = load_description(self._file, context_size=options.limits.context_size)
-        return cpu.bind(model.program, self._file, _own_options(options, self._weights), progress)
+        return cpu.bind(whole(model.program), self._file, _own_options(options, self._weights), progress)
 
 
 def refusal(draft: DraftFile, target: Vocabulary, words: Vocabulary) -> str | None:

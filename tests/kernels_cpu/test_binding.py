@@ -21,6 +21,7 @@ from kernels_cpu.shape_checks import UnsupportedError
 from models.description import load_description
 from models.errors import FileError
 from models.gguf_file import ModelFile, open_model_file
+from models.segments import whole
 
 IDS = [5 + index * 7 % 300 for index in range(60)]
 LIMITS = (
@@ -45,7 +46,7 @@ def priced(
 ) -> tuple[int, int, int]:
     options = replace(OPTIONS, activations=precision, isa=isa, requantize=requantize)
     with open_model_file(path) as file:
-        found = bill(load_description(file).program, file, limits, options)
+        found = bill(whole(load_description(file).program), file, limits, options)
     return found.weights_bytes, found.kv_bytes, found.workspace_bytes
 
 
@@ -86,7 +87,7 @@ def test_progress_counts_packed_bytes(path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     with open_model_file(path) as file:
         program = load_description(file).program
-        bind(program, file, limits_of(), OPTIONS, lambda *values: told.append(values)).close()
+        bind(whole(program), file, limits_of(), OPTIONS, lambda *values: told.append(values)).close()
         sizes = sum(file.tensors[name].size_bytes for name in program.weights() if len(file.tensors[name].shape) == 2)
     weights = [(done, total) for what, done, total in told if what == "weights"]
     assert weights == sorted(weights) and weights[-1] == (sizes, sizes)
@@ -101,7 +102,7 @@ def test_an_interrupted_binding_leaves_no_thread(stage: str, path: Path, tmp_pat
     folder = KERNEL_FOLDER if stage == "weights" else tmp_path / "kernels"
     options = CpuOptions(threads=3, activations="fast", isa="auto", kernel_folder=folder)
     with open_model_file(path) as file, pytest.raises(KeyboardInterrupt):
-        bind(load_description(file).program, file, limits_of(), options, interrupt)
+        bind(whole(load_description(file).program), file, limits_of(), options, interrupt)
     assert not team_threads()
 
 
@@ -116,7 +117,7 @@ def test_a_file_that_is_cut_while_it_is_packed_is_an_error(path: Path, tmp_path:
     copy = tmp_path / "cut.gguf"
     copy.write_bytes(path.read_bytes())
     with open_model_file(copy) as file, pytest.raises(FileError, match="changed while it was being read"):
-        bind(load_description(file).program, file, limits_of(), OPTIONS, lambda *_: os.truncate(copy, 4096))
+        bind(whole(load_description(file).program), file, limits_of(), OPTIONS, lambda *_: os.truncate(copy, 4096))
     assert team_threads() == []
 
 
@@ -166,7 +167,7 @@ def test_runs_are_cancelled_at_any_moment(path: Path) -> None:
 def test_closing_twice_ends_the_threads_once(path: Path) -> None:
     assert not team_threads()
     with open_model_file(path) as file:
-        model = bind(load_description(file).program, file, limits_of(), OPTIONS)
+        model = bind(whole(load_description(file).program), file, limits_of(), OPTIONS)
     assert team_threads() == ["tandem-cpu-1"]
     model.close()
     model.close()
@@ -176,7 +177,7 @@ def test_closing_twice_ends_the_threads_once(path: Path) -> None:
 
 def refusal(path: Path, limits: CpuLimits | None = None) -> str:
     with open_model_file(path) as file, pytest.raises(UnsupportedError) as caught:
-        bind(load_description(file).program, file, limits or limits_of(), OPTIONS)
+        bind(whole(load_description(file).program), file, limits or limits_of(), OPTIONS)
     assert not team_threads()
     return str(caught.value)
 
@@ -210,7 +211,7 @@ def test_widths_that_fill_no_block(tmp_path: Path) -> None:
 
 
 def expect_room(file: ModelFile, limits: CpuLimits) -> None:
-    bind(load_description(file).program, file, limits, OPTIONS).close()
+    bind(whole(load_description(file).program), file, limits, OPTIONS).close()
 
 
 def test_more_memory_than_there_is_is_one_sentence(path: Path) -> None:

@@ -16,13 +16,14 @@ from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.packed_formats import packed_bytes
 from models.description import load_description
 from models.gguf_file import open_model_file
+from models.segments import whole
 
 F16 = CacheTypes.named("f16", "f16")
 
 
 def costs_of(path: Path, precision: Precision = "fast", cache_types: CacheTypes = F16) -> CpuCosts:
     with open_model_file(path) as file:
-        return count_costs(load_description(file).program, file.tensors, "auto", precision, cache_types)
+        return count_costs(whole(load_description(file).program), file.tensors, "auto", precision, cache_types)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3"])

@@ -16,16 +16,16 @@ from kernels_cpu.plan import Plan, make_plan, padded_tokens
 from kernels_cpu.steps import Step
 from models.description import load_description
 from models.gguf_file import open_model_file
-from models.program import Program
+from models.segments import Segment, whole
 
 LIMITS = limits_of(tokens=64, outputs=5)
 LEVEL = choose(LEVELS[0])
 
 
-def planned(kind: Kind, folder: Path, precision: Precision = "balanced") -> tuple[Plan, Program]:
+def planned(kind: Kind, folder: Path, precision: Precision = "balanced") -> tuple[Plan, Segment]:
     with open_model_file(kind.write(folder)) as file:
-        program = load_description(file).program
-        return make_plan(program, file.tensors, LIMITS, LEVEL, precision), program
+        segment = whole(load_description(file).program)
+        return make_plan(segment, file.tensors, LIMITS, LEVEL, precision), segment
 
 
 def steps_of(kind: Kind, folder: Path, precision: Precision = "balanced", threads: int = 2) -> list[Step]:
@@ -88,8 +88,9 @@ def test_a_tied_head_is_packed_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_only_wanted_rows_reach_the_head(kind: Kind, tmp_path: Path) -> None:
-    plan, program = planned(kind, tmp_path)
-    assert plan.areas[program.logits.name].rows == 5 and plan.areas[program.hidden.name].rows == 64
+    plan, segment = planned(kind, tmp_path)
+    logits, hidden = segment.program.logits, segment.program.hidden
+    assert plan.areas[logits.name].rows == 5 and plan.areas[hidden.name].rows == 64
     assert {area.rows for area in plan.areas.values()} == {5, 64}
 
 

@@ -20,7 +20,8 @@ def program() -> Program:
 
 def test_the_whole_takes_tokens_and_gives_logits(program: Program) -> None:
     segment = whole(program)
-    assert segment.takes_tokens and segment.gives_logits
+    assert segment.takes_tokens(0) and segment.gives_logits(0) and segment.has_head
+    assert not segment.takes_hidden and not segment.gives_hidden
     assert list(segment.layers.values()) == list(program.layers)
 
 
@@ -28,8 +29,8 @@ def test_the_whole_takes_tokens_and_gives_logits(program: Program) -> None:
 def test_two_parts_make_the_whole(layer_idx: int, program: Program) -> None:
     lower_part, upper_part = cut(program, layer_idx)
     assert lower_part.operations + upper_part.operations == program.operations
-    assert (lower_part.takes_tokens, lower_part.gives_logits) == (True, False)
-    assert (upper_part.takes_tokens, upper_part.gives_logits) == (False, True)
+    assert (lower_part.takes_hidden, lower_part.gives_hidden, lower_part.has_head) == (False, True, False)
+    assert (upper_part.takes_hidden, upper_part.gives_hidden, upper_part.has_head) == (True, False, True)
     assert list(lower_part.layers) == list(range(layer_idx))
     assert list(upper_part.layers) == list(range(layer_idx, 7))
     assert all(operation.layer_idx is None or operation.layer_idx < layer_idx for operation in lower_part.operations)

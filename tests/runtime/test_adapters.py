@@ -20,6 +20,7 @@ from models.adapters import read_adapter
 from models.description import load_description
 from models.errors import AdapterError, FileError
 from models.gguf_file import open_model_file
+from models.segments import whole
 from runtime.adapters import AdapterChoice, open_adapted
 from runtime.before_loading import fingerprint_of
 from runtime.engine import Engine
@@ -58,7 +59,7 @@ def logits_of(path: Path, choices: list[AdapterChoice], *, size: int = 40, threa
     limits = limits_of(sequences=1)
     options = CpuOptions(threads=threads, activations="exact", isa="auto", kernel_folder=KERNEL_FOLDER)
     with open_adapted(path, choices) as file:
-        model = bind(load_description(file).program, file, limits, options)
+        model = bind(whole(load_description(file).program), file, limits, options)
     try:
         tables = np.arange(8, dtype=np.int32).reshape(1, 8)
         return BoundModel(model=model, tables=tables).logits(IDS, size=size)

@@ -161,5 +161,5 @@ def test_a_part_on_the_cpu_is_priced_as_the_program_that_will_be_bound(tmp_path:
     with open_model_file(write_tiny_model(tmp_path / "tiny.gguf")) as file:
         placement = on_card(file, 24, gpu_layers=1, threads=1)
         part = placement.split.cpu
-        assert part is not None and not part.gives_logits
+        assert part is not None and not part.has_head
         assert placement.bill.devices[0].memory == price_cpu(part, file, placement.device_options)

@@ -24,6 +24,7 @@ from kernels_cpu.plan import CpuLimits
 from models.description import load_description
 from models.gguf_file import open_model_file
 from models.program import RotateAndStore
+from models.segments import whole
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -164,7 +165,8 @@ def bound(
         threads=threads, activations=activations, isa=isa, kernel_folder=KERNEL_FOLDER, requantize=requantize
     )
     with open_model_file(path) as file:
-        model = bind(load_description(file, context_size=context_size).program, file, limits, options)
+        segment = whole(load_description(file, context_size=context_size).program)
+        model = bind(segment, file, limits, options)
     try:
         pages = (
             np.arange(limits.num_pages) if seed is None else np.random.default_rng(seed).permutation(limits.num_pages)

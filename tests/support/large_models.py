@@ -7,8 +7,10 @@ header alone.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from tiny_models import TinyShape, byte_pair_vocabulary, gguf_bytes, tiny_metadata
 
@@ -35,6 +37,28 @@ ONE_BILLION = TinyShape(
 )
 """Llama 3.2 1B's numbers."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Numbers of a mixture; width: rows of an expert's gate and up."""
+
+    num_experts: int
+    num_used: int
+    width: int
+
+
+THIRTY_BILLION = TinyShape(
+    num_layers=48,
+    width=2048,
+    num_heads=32,
+    num_kv_heads=4,
+    head_dim=128,
+    feed_forward_width=6144,
+    context_length=40_960,
+)
+THIRTY_BILLION_EXPERTS = Experts(num_experts=128, num_used=8, width=768)
+"""Qwen3 30B A3B's numbers."""
+
 _ALIGNMENT = 32
 
 
@@ -60,17 +84,51 @@ def write_large_model(
     if not is_tied:
         matrices["output.weight"] = (vocab_size, shape.width)
     sizes = {name: (size,) for name, size in vectors.items()} | matrices
-    _write(path, shape, {name: (kind_of(name, format), size) for name, size in sizes.items()})
+    _write(path, tiny_metadata("llama", shape), {name: (kind_of(name, format), size) for name, size in sizes.items()})
+    return path
+
+
+def write_large_mixture(
+    path: Path, shape: TinyShape, experts: Experts, *, format: str = "Q4_K", vocab_size: int = 151_936
+) -> Path:
+    """The same of a qwen3moe-architecture model."""
+    q_width, kv_width = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    gate, down = (experts.num_experts, experts.width, shape.width), (experts.num_experts, shape.width, experts.width)
+    sizes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (vocab_size, shape.width),
+        "output.weight": (vocab_size, shape.width),
+        "output_norm.weight": (shape.width,),
+    }
+    for layer_idx in range(shape.num_layers):
+        block = f"blk.{layer_idx}"
+        sizes |= {f"{block}.{name}.weight": (shape.width,) for name in ("attn_norm", "ffn_norm")}
+        sizes |= {f"{block}.{name}.weight": (shape.head_dim,) for name in ("attn_q_norm", "attn_k_norm")}
+        sizes |= {
+            f"{block}.attn_q.weight": (q_width, shape.width),
+            f"{block}.attn_k.weight": (kv_width, shape.width),
+            f"{block}.attn_v.weight": (kv_width, shape.width),
+            f"{block}.attn_output.weight": (shape.width, q_width),
+            f"{block}.ffn_gate_inp.weight": (experts.num_experts, shape.width),
+            f"{block}.ffn_gate_exps.weight": gate,
+            f"{block}.ffn_up_exps.weight": gate,
+            f"{block}.ffn_down_exps.weight": down,
+        }
+    metadata = tiny_metadata("qwen3moe", shape) | {
+        "qwen3moe.expert_count": experts.num_experts,
+        "qwen3moe.expert_used_count": experts.num_used,
+        "qwen3moe.expert_feed_forward_length": experts.width,
+    }
+    _write(path, metadata, {name: (kind_of(name, format), size) for name, size in sizes.items()})
     return path
 
 
 def kind_of(name: str, format: str) -> str:
-    """Vectors are F32."""
-    return "F32" if "norm" in name else format
+    """Vectors, and what chooses experts, are F32."""
+    return "F32" if "norm" in name or "gate_inp" in name else format
 
 
-def _write(path: Path, shape: TinyShape, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> None:
-    header = gguf_bytes(tiny_metadata("llama", shape) | byte_pair_vocabulary(), [], alignment=1)
+def _write(path: Path, metadata: dict[str, Any], tensors: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+    header = gguf_bytes(metadata | byte_pair_vocabulary(), [], alignment=1)
     out = bytearray(header)
     struct.pack_into("<Q", out, 8, len(tensors))
     offset = 0
