@@ -22,6 +22,7 @@ from kernels_cpu.activations import Precision
 from kernels_cpu.binding import CpuOptions, bind
 from models.catalog import CATALOG
 from models.description import load_description
+from models.segments import whole
 from runtime.adapters import AdapterChoice, open_adapted
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -82,7 +83,7 @@ def own_distance(path: Path, peer: PeerModel, activations: Precision, folder: Pa
     limits = limits_of(sequences=1)
     options = CpuOptions(threads=2, activations=activations, isa="auto", kernel_folder=KERNEL_FOLDER)
     with open_adapted(path, choices) as file:
-        model = bind(load_description(file).program, file, limits, options)
+        model = bind(whole(load_description(file).program), file, limits, options)
     try:
         tables = np.arange(limits.num_pages - 1, dtype=np.int32).reshape(1, -1)
         logits = BoundModel(model=model, tables=tables).logits(peer.ids.tolist())
