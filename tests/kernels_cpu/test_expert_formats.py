@@ -23,6 +23,7 @@ from kernels_cpu.plan import make_plan
 from models.description import load_description
 from models.formats import FORMATS
 from models.gguf_file import open_model_file
+from models.segments import whole
 
 IDS = [5 + index * 7 % 90 for index in range(70)]
 # Rows of gate and up, and the formats of gate, up and down.
@@ -79,9 +80,9 @@ def test_rows_that_fill_no_vector_are_counted_as_they_are_packed(level: str, tmp
     path = write_model(tmp_path / "experts.gguf", "qwen3moe", rows, formats)
     isa = choose(level)
     with open_model_file(path) as file:
-        program = load_description(file).program
-        plan = make_plan(program, file.tensors, limits_of(context=128), isa, "exact")
-        costs = count_costs(program, file.tensors, level, "exact", CacheTypes.named("f16", "f16"))
+        segment = whole(load_description(file).program)
+        plan = make_plan(segment, file.tensors, limits_of(context=128), isa, "exact")
+        costs = count_costs(segment, file.tensors, level, "exact", CacheTypes.named("f16", "f16"))
     padded = -(-rows // isa.lanes) * isa.lanes
     assert plan.matrix_of("blk.0.ffn_gate_exps.weight").size_bytes == 6 * padded * 64 * 2
     assert plan.matrix_of("blk.0.ffn_down_exps.weight").size_bytes == 6 * 64 * rows * 4

@@ -17,6 +17,7 @@ from models.buffers import Buffer
 from models.description import load_description
 from models.gguf_file import open_model_file
 from models.recurrence import DeltaRule, StateLayer
+from models.segments import whole
 from runtime.options import DEFAULT_KERNEL_FOLDER
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -149,8 +150,8 @@ def test_the_bill_counts_states_to_the_byte(name: str) -> None:
     options = CpuOptions(threads=1, activations="exact", isa="auto", kernel_folder=Path(DEFAULT_KERNEL_FOLDER))
     limits = limits_of(context=128)
     with open_model_file(path_of(name)) as file:
-        program = load_description(file).program
-        promised = bill(program, file, limits, options)
+        segment = whole(load_description(file).program)
+        promised = bill(segment, file, limits, options)
     with bound(path_of(name), limits=limits) as model:
         used = tuple(arena.used_bytes for arena in model.model._arenas)
     assert used == (promised.weights_bytes, promised.kv_bytes, promised.workspace_bytes)
