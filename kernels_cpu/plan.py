@@ -31,6 +31,7 @@ from models.program import (
     RotateAndStore,
     SelectOutputs,
     buffers_of,
+    multiplied_weights,
 )
 from models.recurrence import Convolve, DeltaRule
 from models.segments import Segment
@@ -200,7 +201,7 @@ def make_plan(
 
     requantize: weights that products multiply with take 4.5 bits where they would take more (see requantize.py).
     """
-    plan = Plan(requantized=multiplied_weights(segment) if requantize else frozenset())
+    plan = Plan(requantized=multiplied_weights(segment.operations) if requantize else frozenset())
     wanted: dict[str, set[int]] = {}
     for operation in segment.operations:
         match operation:
@@ -242,20 +243,6 @@ def make_plan(
     arrivals = sum(not segment.takes_tokens(idx) for idx in range(len(segment.runs)))
     plan.num_steps = arrivals + sum(_steps_of(operation) for operation in segment.operations)
     return plan
-
-
-def multiplied_weights(segment: Segment) -> frozenset[str]:
-    """The matrices of products, those of experts left out."""
-    found: set[str] = set()
-    for operation in segment.operations:
-        match operation:
-            case Project(parts=parts):
-                found.update(part.weight for part in parts)
-            case GatedProject(gate=gate, up=up):
-                found |= {gate, up}
-            case _:
-                pass
-    return frozenset(found)
 
 
 def gated_names(tensors: Mapping[str, TensorLike], gate: str, up: str) -> list[tuple[str, ...]]:

@@ -11,24 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from models.adapters import A_SUFFIX, B_SUFFIX
-from models.program import Buffer, Embed, Gate, GatedProject, Operation, Part, Program, Project
+from models.program import Buffer, Embed, Gate, GatedProject, Operation, Part, Program, Project, multiplied_weights
 
 
 def adaptable_weights(program: Program) -> frozenset[str]:
     """The matrices that products multiply with; not one that is read as the embedding too."""
-    found: set[str] = set()
-    embeddings: set[str] = set()
-    for operation in program.operations:
-        match operation:
-            case Embed(weight=weight):
-                embeddings.add(weight)
-            case Project(parts=parts):
-                found.update(part.weight for part in parts)
-            case GatedProject(gate=gate, up=up):
-                found |= {gate, up}
-            case _:
-                pass
-    return frozenset(found - embeddings)
+    embeddings = {operation.weight for operation in program.operations if isinstance(operation, Embed)}
+    return multiplied_weights(program.operations) - embeddings
 
 
 def add_low_ranks(program: Program, ranks: Mapping[str, int]) -> Program:

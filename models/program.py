@@ -9,7 +9,7 @@ Weights are named as in the GGUF file; a matrix is [rows = outputs, columns = in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -335,3 +335,17 @@ def _show(value: object) -> str:
             return "(" + ",".join(_show(item) for item in value) + ")"
         case _:
             return str(value)
+
+
+def multiplied_weights(operations: Iterable[Operation]) -> frozenset[str]:
+    """The matrices of products, those of experts left out."""
+    found: set[str] = set()
+    for operation in operations:
+        match operation:
+            case Project(parts=parts):
+                found.update(part.weight for part in parts)
+            case GatedProject(gate=gate, up=up):
+                found |= {gate, up}
+            case _:
+                pass
+    return frozenset(found)

@@ -179,9 +179,10 @@ def bench_request(namespace: argparse.Namespace, preferences: Preferences) -> Be
     if namespace.peer is not None and namespace.against is None:
         raise UsageError("--peer says where the other engine is, and --against which one it is: both are needed.")
     check_plot_name(namespace.plot)
-    if namespace.draft is None and (namespace.prompts or namespace.temp or namespace.answer_tokens is not None):
+    further = (namespace.prompts, namespace.temp, namespace.answer_tokens, namespace.draft_weights)
+    if namespace.draft is None and any(value is not None for value in further):
         raise UsageError(
-            "--prompts, --temp and --answer-tokens belong to --draft, which is missing.",
+            "--prompts, --temp, --answer-tokens and --draft-weights belong to --draft, which is missing.",
             hint="--draft MODEL, --draft ngram or --draft auto says what guesses.",
         )
     return BenchRequest(

@@ -15,11 +15,11 @@ from tiny_models import random_rows
 
 from kernels_cpu.isa import choose
 from kernels_cpu.packed_formats import FLOAT_FORMATS, PACKED_FORMATS
-from kernels_cpu.plan import Matrix, multiplied_weights
+from kernels_cpu.plan import Matrix
 from models.description import load_description
 from models.formats import FORMATS
 from models.gguf_file import open_model_file
-from models.segments import whole
+from models.program import multiplied_weights
 
 
 def dequantised(format_name: str, raw: Array) -> Array:
@@ -115,7 +115,7 @@ def test_a_model_with_requantised_weights(kind: Kind, tmp_path: Path) -> None:
     path = kind.write(tmp_path)
     with open_model_file(path) as file:
         program = load_description(file).program
-        expected = Oracle(program, RequantisedWeights(file, multiplied_weights(whole(program)))).logits(ids)
+        expected = Oracle(program, RequantisedWeights(file, multiplied_weights(program.operations))).logits(ids)
     with bound(path, threads=2, requantize=True) as model:
         logits = model.logits(ids)
     assert np.sqrt(((logits - expected) ** 2).mean()) < 5e-3

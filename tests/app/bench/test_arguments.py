@@ -73,7 +73,7 @@ def test_what_belongs_to_guessing_needs_a_draft() -> None:
     request = bench_request(parse(*words.split()), Preferences())
     assert (request.draft, request.prompt_sets) == ("small", ("code", "a.txt"))
     assert (request.temperatures, request.answer_tokens) == ((0.0, 0.8), 32)
-    for given in (("--prompts", "code"), ("--temp", "0"), ("--answer-tokens", "0")):
+    for given in (("--prompts", "code"), ("--temp", "0"), ("--answer-tokens", "0"), ("--draft-weights", "q4_0")):
         with pytest.raises(UsageError, match="belong to --draft"):
             bench_request(parse(*given), Preferences())
     with pytest.raises(SystemExit):
