@@ -64,7 +64,8 @@ class Preferences:
     gpu_layers: str | None = None
     n_cpu_moe: str | None = None
     vram_margin: int | None = None
-    most_gpu_layers: int | None = None  # a profile's alone
+    most_gpu_layers: int | None = None  # a profile's alone, as the next
+    least_cpu_experts: int | None = None
     no_profile: bool | None = None
     system: str | None = None
     chat_template: str | None = None
@@ -137,7 +138,7 @@ LOAD_OPTIONS = (
         kind=str,
         names=("-ncmoe", "--n-cpu-moe"),
         metavar="N",
-        help="of the first N layers the experts stay on the CPU, though the rest is on the GPU (0)",
+        help="of the first N layers the experts stay on the CPU, though the rest is on the GPU (as few as must)",
         shorthand=Shorthand(names=("-cmoe", "--cpu-moe"), value="all", help="of all layers: --n-cpu-moe all"),
     ),
     _option("vram_margin", int, "--vram-margin", "MIB", "memory left free on the GPU, in MiB (512)"),
@@ -271,6 +272,7 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "gpu_layers": number_or_word(preferences.gpu_layers),
         "cpu_experts": number_or_word(preferences.n_cpu_moe),
         "most_gpu_layers": preferences.most_gpu_layers,
+        "least_cpu_experts": preferences.least_cpu_experts,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }

@@ -26,7 +26,8 @@ _FOLDER = "profiles"
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """most_gpu_layers: how many were fastest, None where there was no GPU.  gpu: its name.
+    """most_gpu_layers: how many were fastest, None where there was no GPU.  gpu: its name.  cpu_experts: of how many
+    layers the experts were on the CPU then; None where the model has none.
 
     tokens_per_s: of decoding; prompt_tokens_per_s, answer_tokens_per_s: see runtime.tuning.samples.
     """
@@ -48,10 +49,13 @@ class Profile:
     answer_tokens_per_s: float
     read_bytes_per_s: float | None
     date: str
+    cpu_experts: int | None = None
 
     def __str__(self) -> str:
         k, v = self.cache_type_k, self.cache_type_v
         layers = f", {self.most_gpu_layers} GPU layers at most" if self.most_gpu_layers is not None else ""
+        if self.cpu_experts:
+            layers += f", the experts of {self.cpu_experts} layers on the CPU"
         return (
             f"{self.threads} {'thread' if self.threads == 1 else 'threads'}, batch {self.batch_size}, "
             f"KV cache {k if k == v else f'{k}/{v}'}{layers}"
@@ -144,6 +148,7 @@ def _chosen(profile: Profile, preferences: Preferences) -> Preferences:
         cache_type_k=profile.cache_type_k if preferences.cache_type_v is None else None,
         cache_type_v=profile.cache_type_v if preferences.cache_type_k is None else None,
         most_gpu_layers=profile.most_gpu_layers if is_same else None,
+        least_cpu_experts=profile.cpu_experts if is_same else None,
     )
 
 
@@ -164,7 +169,7 @@ def _profile(value: dict[str, Any]) -> Profile:
     """Raises TypeError and ValueError for what makes no profile."""
     profile = Profile(**value)
     for field in fields(Profile):
-        found = value[field.name]
+        found = value.get(field.name)
         kinds = {"str": str, "int": int, "float": (int, float)}[str(field.type).split(" ")[0]]
         if found is None and "None" in str(field.type):
             continue

@@ -27,6 +27,7 @@ DEFAULT_KERNEL_FOLDER = Path("~/.cache/tandem/kernels")
 
 DEVICES = ("auto", "cpu", "gpu")
 GPU_LAYERS = ("auto", "all")
+CPU_EXPERTS = ("auto", "all")
 DEFAULT_VRAM_MARGIN_BYTES = 512 * 2**20
 
 MAX_CONTEXT_SIZE = 2**24
@@ -56,9 +57,10 @@ class EngineOptions:
     device: "cpu" uses no GPU, "gpu" refuses to go without, "auto" takes one if there is one, the one with most memory
     free; a number: that one, as the driver counts, or none at all.  gpu_layers: so many of
     the last layers, and the head, on the GPU; "auto": as many as fit; numbers beyond the model's mean all.
-    cpu_experts: of so many of the first layers the experts stay on the CPU, though the rest of a layer is on the GPU.
-    most_gpu_layers: "auto" takes no more, though more would fit.  vram_margin_bytes: of the GPU's memory, what stays
-    free for others.
+    cpu_experts: of so many of the first layers the experts stay on the CPU, though the rest of a layer is on the GPU;
+    "auto": where gpu_layers is "auto" too and not everything fits, those of as few layers as must.
+    most_gpu_layers, least_cpu_experts: "auto" takes no more, leaves no fewer, though it would fit.
+    vram_margin_bytes: of the GPU's memory, what stays free for others.
     adapters: LoRA adapters that change the model (not the one that guesses), all at once.
     """
 
@@ -75,8 +77,9 @@ class EngineOptions:
     speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
     device: DeviceChoice = "auto"
     gpu_layers: int | Literal["auto", "all"] = "auto"
-    cpu_experts: int | Literal["all"] = 0
+    cpu_experts: int | Literal["auto", "all"] = "auto"
     most_gpu_layers: int | None = None
+    least_cpu_experts: int = 0
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
     adapters: tuple[AdapterChoice, ...] = ()
 
@@ -95,11 +98,12 @@ class EngineOptions:
         self._check_gpu_layers()
         experts = self.cpu_experts
         is_number = isinstance(experts, int) and not isinstance(experts, bool) and 0 <= experts <= MAX_GPU_LAYERS
-        if experts != "all" and not is_number:
-            expected = f"a whole number from 0 to {MAX_GPU_LAYERS}, or all"
+        if experts not in CPU_EXPERTS and not is_number:
+            expected = f"a whole number from 0 to {MAX_GPU_LAYERS}, auto or all"
             raise OptionError(option="cpu_experts", flag="--n-cpu-moe", value=experts, expected=expected)
         if self.most_gpu_layers is not None:
             check_integer("most_gpu_layers", self.most_gpu_layers, low=0, high=MAX_GPU_LAYERS)
+        check_integer("least_cpu_experts", self.least_cpu_experts, low=0, high=MAX_GPU_LAYERS)
         check_integer(
             "vram_margin_bytes", self.vram_margin_bytes, low=0, high=MAX_VRAM_MARGIN_BYTES, flag="--vram-margin"
         )

@@ -143,6 +143,9 @@ def _expert_reasons(surveyed: Survey, bill: MemoryBill) -> list[str]:
     if not wish.expert_layers:
         return []
     kept = bill.cpu_experts - (total - bill.gpu_layers)
+    if kept > 0 and wish.moves_experts:
+        why = "so that the rest of them fits" if bill.cpu_experts > wish.cpu_experts else "which is fastest"
+        return [f"The experts of {kept} of these layers stay on the CPU, {why}: --n-cpu-moe N chooses."]
     found = [f"The experts of {kept} of these layers stay on the CPU, as asked for."] if kept > 0 else []
     if wish.gpu_layers is None and bill.gpu_layers < total and (wish.most_layers is None or wish.most_layers >= total):
         fitting = least_cpu_experts(wish, bill.context_size, total, surveyed.price)

@@ -45,7 +45,7 @@ class Wish:
 
     gpu_layers None: as many of num_layers as fit, and of most_layers if that is less.  can_use_gpu: whether there is a
     GPU.  expert_layers: how many of the first layers hold all experts, 0 where there are none; cpu_experts: of so many
-    the experts stay on the CPU.
+    the experts stay on the CPU; moves_experts: of more, where more layers fit so (only with gpu_layers None).
     """
 
     trained_context_size: int
@@ -58,6 +58,7 @@ class Wish:
     cache_type_v: CacheType = "f16"
     expert_layers: int = 0
     cpu_experts: int = 0
+    moves_experts: bool = False
 
     def setting(self, context_size: int, gpu_layers: int) -> Setting:
         """With the types that were asked for."""
@@ -143,7 +144,24 @@ def _with_context(wish: Wish, context_size: int, price: Price) -> MemoryBill:
     if wish.gpu_layers is not None:
         return price(wish.setting(context_size, wish.gpu_layers))
     most = wish.num_layers if wish.most_layers is None else min(wish.num_layers, wish.most_layers)
-    return most_layers(wish, context_size, price, most=most if wish.can_use_gpu else 0)
+    found = most_layers(wish, context_size, price, most=most if wish.can_use_gpu else 0)
+    if not wish.moves_experts or not wish.can_use_gpu or found.gpu_layers == most:
+        return found
+    return _without_experts(wish, found, most, price)
+
+
+def _without_experts(wish: Wish, found: MemoryBill, most: int, price: Price) -> MemoryBill:
+    """A bill with more layers on the GPU than were found to fit whole, for the experts of some stay behind, or that.
+
+    Of its experts a token uses a few, of the rest of a layer everything, and keys and values besides: what a card has
+    room for is better spent on the latter.
+    """
+    kept = least_cpu_experts(wish, found.context_size, most, price)
+    if kept is not None:
+        return kept
+    bare = replace(wish, cpu_experts=wish.expert_layers)
+    fewer = most_layers(bare, found.context_size, price, most=most)
+    return fewer if fewer.gpu_layers > found.gpu_layers and fewer.fits else found
 
 
 def _largest_context(
@@ -207,6 +225,7 @@ def _where(device: DeviceBill) -> str:
 def _nearest(bill: MemoryBill, wish: Wish, price: Price) -> Iterator[str]:
     """Flags of settings that fit, each changing as little as it can."""
     context_size, layers = bill.context_size, bill.gpu_layers
+    wish = replace(wish, cpu_experts=max(wish.cpu_experts, bill.cpu_experts))
     if wish.can_use_gpu:
         other = most_layers(wish, context_size, price, most=wish.num_layers)
         if other.fits and other.gpu_layers != layers:

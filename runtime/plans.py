@@ -26,7 +26,8 @@ from runtime.survey import Survey, survey
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """num_layers: of the model; the bill says how many are on the GPU.  largest_context_size: with these layers and
+    """num_layers: of the model; the bill says how many are on the GPU.  expert_layers: how many of the first hold all
+    experts.  largest_context_size: with these layers and
     types, up to what was trained or asked for; None where not even a page fits.
 
     draft: the draft model's name, if one is in the bill.  fault: what to say when it does not fit, with the nearest
@@ -39,6 +40,7 @@ class ModelPlan:
     num_parameters: int
     size_bytes: int
     num_layers: int
+    expert_layers: int
     trained_context_size: int
     threads: int
     batch_size: int
@@ -98,6 +100,7 @@ def plan_model(
 def _plan(surveyed: Survey, placement: Placement, draft: str | None, read_bytes_per_s: float | None) -> ModelPlan:
     model, bill, wish, options = placement.model, placement.bill, surveyed.wish, placement.device_options
     most = max(model.context_length, bill.context_size)
+    held = replace(wish, cpu_experts=max(wish.cpu_experts, bill.cpu_experts))
     return ModelPlan(
         path=surveyed.site.file.paths[0],
         name=model.name or surveyed.site.file.paths[0].stem,
@@ -105,6 +108,7 @@ def _plan(surveyed: Survey, placement: Placement, draft: str | None, read_bytes_
         num_parameters=model.num_parameters,
         size_bytes=model.size_bytes,
         num_layers=wish.num_layers,
+        expert_layers=wish.expert_layers,
         trained_context_size=model.context_length,
         threads=options.threads,
         batch_size=options.limits.max_batch_tokens,
@@ -112,7 +116,7 @@ def _plan(surveyed: Survey, placement: Placement, draft: str | None, read_bytes_
         cache_type_v=options.cache_type_v,
         card=placement.card,
         bill=bill,
-        largest_context_size=largest_context(wish, bill.gpu_layers, surveyed.price, most=most),
+        largest_context_size=largest_context(held, bill.gpu_layers, surveyed.price, most=most),
         forecast=_forecast(surveyed, placement, read_bytes_per_s),
         draft=draft,
         fault=None if bill.fits else str(too_large(bill, wish, surveyed.price)),

@@ -87,7 +87,7 @@ def survey(
 
 
 def _expert_notes(options: EngineOptions, model: ModelDescription) -> list[str]:
-    if not options.cpu_experts or expert_layers(model.program):
+    if options.cpu_experts in ("auto", 0) or expert_layers(model.program):
         return []
     return ["The model is no mixture of experts, so --cpu-moe and --n-cpu-moe change nothing."]
 
@@ -96,6 +96,8 @@ def _wish(options: EngineOptions, model: ModelDescription, card: Card | None) ->
     """What these options ask of the planner."""
     num_layers, with_experts = len(model.program.layers), expert_layers(model.program)
     layers, experts = options.gpu_layers, options.cpu_experts
+    moves_experts = experts == "auto" and layers == "auto"
+    count = options.least_cpu_experts if moves_experts else 0 if experts == "auto" else experts
     return Wish(
         trained_context_size=model.context_length,
         num_layers=num_layers,
@@ -106,7 +108,8 @@ def _wish(options: EngineOptions, model: ModelDescription, card: Card | None) ->
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         expert_layers=with_experts,
-        cpu_experts=with_experts if experts == "all" else min(experts, with_experts),
+        cpu_experts=with_experts if count == "all" else min(count, with_experts),
+        moves_experts=moves_experts and with_experts > 0,
     )
 
 

@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_list(group, words, "-ngl", "--gpu-layers", "N,...", "last layers on the GPU: a number, all, auto")
     _add_list(
-        group, words, "-ncmoe", "--n-cpu-moe", "N,...", "first layers whose experts stay on the CPU: a number, all"
+        group, words, "-ncmoe", "--n-cpu-moe", "N,...", "first layers whose experts stay on the CPU: number, all, auto"
     )
     group.add_argument(
         "-cmoe",

@@ -112,6 +112,7 @@ def _plan(request: BenchRequest) -> BenchPlan:
         "gpu_layers": layers and tuple(map(number_or_word, layers)),
         "cpu_experts": experts and tuple(map(number_or_word, experts)),
         "most_gpu_layers": preferences.most_gpu_layers,
+        "least_cpu_experts": preferences.least_cpu_experts,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
         "device": None if preferences.device is None else number_or_word(preferences.device),
         "isa": preferences.isa,

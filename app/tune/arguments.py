@@ -14,8 +14,9 @@ from app.options import LOAD_OPTIONS, Preferences, add_flags
 
 USAGE = "tandem tune [MODEL] [-c N] [--plot FILE.svg] [--json] [--dry-run] [flags]"
 DESCRIPTION = (
-    "Measure how many GPU layers (where there is a GPU) and threads, which type of keys and values and which batch "
-    "size are fastest for a model on this machine, and keep that for later runs. What a flag says is not varied."
+    "Measure how many GPU layers and experts (where there is a GPU) and threads, which type of keys and values and "
+    "which batch size are fastest for a model on this machine, and keep that for later runs. What a flag says is not "
+    "varied."
 )
 _LEFT_OUT = ("draft_model", "draft_max", "draft_min", "draft_weights", "spec", "no_profile")
 

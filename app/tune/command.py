@@ -56,6 +56,7 @@ def _fixed(request: TuneRequest) -> Fixed:
     explicit = request.explicit
     return Fixed(
         gpu_layers=explicit.gpu_layers not in (None, "auto"),
+        cpu_experts=explicit.n_cpu_moe not in (None, "auto"),
         threads=explicit.threads is not None,
         batch_size=explicit.batch_size is not None,
         cache_types=explicit.cache_type_k is not None or explicit.cache_type_v is not None,
@@ -102,6 +103,7 @@ def _profile(result: TuneResult, path: Path, machine: Machine, cards: Cards) -> 
         cache_type_k=setting.cache_type_k,
         cache_type_v=setting.cache_type_v,
         most_gpu_layers=setting.gpu_layers if card else None,
+        cpu_experts=setting.cpu_experts if card and result.expert_layers else None,
         tokens_per_s=chosen.decode.median,
         prompt_tokens_per_s=chosen.prompt.median,
         answer_tokens_per_s=chosen.answer_tokens_per_s,

@@ -15,6 +15,7 @@ from runtime.tuning.session import setting_text
 
 _VARIED: dict[Stage, str] = {
     "layers": "GPU layers",
+    "experts": "Layers whose experts are on the CPU",
     "threads": "Threads",
     "cache": "Keys and values",
     "batch": "Batch size",
@@ -68,6 +69,7 @@ def result_text(result: TuneResult) -> str:
         ("batch", str(setting.batch_size)),
         ("KV cache", k if k == v else f"{k}/{v}"),
         *([("GPU layers", f"{setting.gpu_layers} of {result.num_layers}")] if _has_gpu(result) else []),
+        *([("experts", f"of {setting.cpu_experts} layers on the CPU")] if setting.cpu_experts else []),
         ("context", f"{result.context_size} tokens"),
         ("decode", f"{rate_text(chosen.decode.median)} tokens/s"),
         ("prompt", f"{rate_text(chosen.prompt.median)} tokens/s"),
@@ -101,6 +103,7 @@ def _sample_value(sample: TuneSample) -> dict[str, Any]:
     setting = sample.setting
     return {
         "gpu_layers": setting.gpu_layers,
+        "cpu_experts": setting.cpu_experts,
         "threads": setting.threads,
         "batch_size": setting.batch_size,
         "cache_type_k": setting.cache_type_k,

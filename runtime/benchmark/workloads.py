@@ -110,7 +110,8 @@ class BenchPlan:
 
     prompts, outputs: tokens of prefill and decode tests, 0: none.  threads: None stands for the default.  verify:
     tokens a pass; parallel: sequences.  has_generate: whether a test through the engine is made, with the first prompt
-    and output.  most_gpu_layers: see EngineOptions.  guessing: what guesses are measured with, if they are.  adapters:
+    and output.  most_gpu_layers, least_cpu_experts: see EngineOptions.  guessing: what guesses are measured with, if
+    they are.  adapters:
     LoRA adapters of every load.
     """
 
@@ -125,7 +126,8 @@ class BenchPlan:
     activations: tuple[Activations, ...] = ("balanced",)
     gpu_layers: tuple[int | Literal["auto", "all"], ...] = ("auto",)
     most_gpu_layers: int | None = None
-    cpu_experts: tuple[int | Literal["all"], ...] = (0,)
+    cpu_experts: tuple[int | Literal["auto", "all"], ...] = ("auto",)
+    least_cpu_experts: int = 0
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
     device: DeviceChoice = "auto"
     isa: str = "auto"
@@ -212,6 +214,7 @@ class BenchPlan:
                 gpu_layers=gpu_layers,
                 most_gpu_layers=self.most_gpu_layers,
                 cpu_experts=cpu_experts,
+                least_cpu_experts=self.least_cpu_experts,
                 vram_margin_bytes=self.vram_margin_bytes,
                 kernel_folder=self.kernel_folder,
                 adapters=self.adapters,

@@ -11,8 +11,8 @@ from typing import Literal
 from runtime.benchmark.statistics import Spread
 from runtime.devices.binding import CacheType
 
-Stage = Literal["layers", "threads", "cache", "batch"]
-STAGES: tuple[Stage, ...] = ("layers", "threads", "cache", "batch")
+Stage = Literal["layers", "experts", "threads", "cache", "batch"]
+STAGES: tuple[Stage, ...] = ("layers", "experts", "threads", "cache", "batch")
 
 ANSWER_PROMPT_TOKENS, ANSWER_TOKENS = 512, 256
 """The exchange that settings are compared by: a prompt of a page, and an answer of half a page."""
@@ -20,13 +20,14 @@ ANSWER_PROMPT_TOKENS, ANSWER_TOKENS = 512, 256
 
 @dataclass(frozen=True, kw_only=True)
 class TuneSetting:
-    """One choice of everything that is tuned."""
+    """One choice of everything that is tuned.  cpu_experts: of so many first layers the experts are on the CPU."""
 
     gpu_layers: int
     threads: int
     batch_size: int
     cache_type_k: CacheType
     cache_type_v: CacheType
+    cpu_experts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class TuneResult:
 
     is_complete: nothing was left out because it was stopped.  chosen: the best of what was measured; None: nothing was.
     read_bytes_per_s: the CPU's memory with the chosen number of threads, if there was time for that.
+    expert_layers: how many of the first layers hold all experts; 0: there are none.
     """
 
     context_size: int
@@ -59,3 +61,4 @@ class TuneResult:
     chosen: TuneSample | None
     read_bytes_per_s: float | None
     is_complete: bool
+    expert_layers: int = 0

@@ -25,11 +25,13 @@ Measure = Callable[[Stage, TuneSetting], TuneSample | None]
 @dataclass(frozen=True, kw_only=True)
 class TuneSpace:
     """What may be varied; a single value (or none) leaves its stage out.  most_gpu_layers: how many fit.
+    cpu_experts: of how many of the first layers the experts are on the CPU, where all these layers are on the GPU.
 
     The first of the cache types is what is used anyhow.
     """
 
     most_gpu_layers: int = 0
+    cpu_experts: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
     cache_types: tuple[tuple[CacheType, CacheType], ...] = ()
     batch_sizes: tuple[int, ...] = ()
@@ -76,7 +78,10 @@ class Search:
         varied: Iterator[TuneSetting]
         match stage:
             case "layers":
-                varied = (replace(base, gpu_layers=count) for count in _coarse(space.most_gpu_layers))
+                most = space.most_gpu_layers
+                varied = (replace(base, gpu_layers=count) for count in (coarse(0, most) if most else ()))
+            case "experts":
+                varied = (replace(base, cpu_experts=count) for count in space.cpu_experts if base.gpu_layers)
             case "threads":
                 varied = (replace(base, threads=count) for count in space.threads)
             case "cache":
@@ -125,9 +130,9 @@ class Search:
             self._try("layers", [replace(self._base, gpu_layers=count) for count in near])
 
 
-def _coarse(most: int) -> list[int]:
-    """0, all, and quarters between."""
-    return sorted({round(most * part / _COARSE_PARTS) for part in range(_COARSE_PARTS + 1)})
+def coarse(least: int, most: int) -> list[int]:
+    """The least, the most, and quarters between."""
+    return sorted({least + round((most - least) * part / _COARSE_PARTS) for part in range(_COARSE_PARTS + 1)})
 
 
 def _place(stage: Stage, setting: TuneSetting) -> tuple[int, ...]:
@@ -135,6 +140,8 @@ def _place(stage: Stage, setting: TuneSetting) -> tuple[int, ...]:
     match stage:
         case "layers":
             return (setting.gpu_layers,)
+        case "experts":
+            return (setting.cpu_experts,)
         case "threads":
             return (setting.threads,)
         case "cache":

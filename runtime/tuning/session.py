@@ -23,7 +23,7 @@ from runtime.machine import Machine, default_threads, read_machine
 from runtime.options import EngineOptions
 from runtime.plans import ModelPlan, plan_model
 from runtime.tuning.samples import ANSWER_PROMPT_TOKENS, Stage, TuneResult, TuneSample, TuneSetting
-from runtime.tuning.search import Search, TuneSpace, thread_counts
+from runtime.tuning.search import Search, TuneSpace, coarse, thread_counts
 
 _MOST_DEPTH = 1024
 _DECODE_TOKENS = 24
@@ -42,6 +42,7 @@ class Fixed:
     """What the user chose, which is not varied."""
 
     gpu_layers: bool = False
+    cpu_experts: bool = False
     threads: bool = False
     batch_size: bool = False
     cache_types: bool = False
@@ -122,6 +123,7 @@ class TuneSession:
             chosen=search.best,
             read_bytes_per_s=read_bytes_per_s,
             is_complete=read_bytes_per_s is not None,
+            expert_layers=plan.expert_layers,
         )
 
     def stop(self) -> None:
@@ -137,6 +139,7 @@ class TuneSession:
         return TuneSpace(
             most_gpu_layers=0 if fixed.gpu_layers else plan.bill.gpu_layers,
             threads=() if fixed.threads else thread_counts(default_threads(machine), machine.allowed_cpus),
+            cpu_experts=() if fixed.cpu_experts else _experts(plan),
             cache_types=() if fixed.cache_types else tuple((name, name) for name in _CACHE_TYPES),
             batch_sizes=() if fixed.batch_size else tuple(size for size in _BATCH_SIZES if size <= most),
         )
@@ -206,6 +209,8 @@ def setting_text(stage: Stage, setting: TuneSetting) -> str:
     match stage:
         case "layers":
             return f"{setting.gpu_layers} GPU {'layer' if setting.gpu_layers == 1 else 'layers'}"
+        case "experts":
+            return f"experts of {setting.cpu_experts} {'layer' if setting.cpu_experts == 1 else 'layers'} on the CPU"
         case "threads":
             return f"{setting.threads} {'thread' if setting.threads == 1 else 'threads'}"
         case "cache":
@@ -223,7 +228,15 @@ def _start(plan: ModelPlan, options: EngineOptions) -> TuneSetting:
         batch_size=min(options.batch_size, plan.bill.context_size),
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
+        cpu_experts=plan.bill.cpu_experts,
     )
+
+
+def _experts(plan: ModelPlan) -> tuple[int, ...]:
+    """As few as fit beside all layers that do, all, and some between."""
+    if not plan.expert_layers or not plan.bill.gpu_layers:
+        return ()
+    return tuple(coarse(max(plan.bill.cpu_experts, plan.num_layers - plan.bill.gpu_layers), plan.expert_layers))
 
 
 def _with(options: EngineOptions, setting: TuneSetting) -> EngineOptions:
@@ -232,6 +245,7 @@ def _with(options: EngineOptions, setting: TuneSetting) -> EngineOptions:
         options,
         device=device,
         gpu_layers=setting.gpu_layers if device != "cpu" else "auto",
+        cpu_experts=setting.cpu_experts,
         threads=setting.threads,
         batch_size=setting.batch_size,
         cache_type_k=setting.cache_type_k,

@@ -13,7 +13,8 @@ from app.options import LOAD_OPTIONS, Preferences, add_flags, engine_options, pr
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], 0),
+        ([], "auto"),
+        (["--n-cpu-moe", "0"], 0),
         (["--n-cpu-moe", "7"], 7),
         (["-ncmoe", "all"], "all"),
         (["--cpu-moe"], "all"),

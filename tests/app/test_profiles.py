@@ -34,6 +34,7 @@ PROFILE = Profile(
     answer_tokens_per_s=40.0,
     read_bytes_per_s=3e10,
     date="2026-01-02T03:04:05+00:00",
+    cpu_experts=12,
 )
 
 
@@ -67,8 +68,8 @@ def test_a_profile_fills_what_was_not_chosen(model: Path) -> None:
     assert (options.gpu_layers, said) == ("auto", "")
     _, said = tuned(model, verbose=True)
     assert said == (
-        f"profile: 3 threads, batch 256, KV cache q8_0, 7 GPU layers at most (tuned 2026-01-02, {profile_path(model)}; "
-        f"--no-profile leaves it out)"
+        f"profile: 3 threads, batch 256, KV cache q8_0, 7 GPU layers at most, the experts of 12 layers on the "
+        f"CPU (tuned 2026-01-02, {profile_path(model)}; --no-profile leaves it out)"
     )
 
 
@@ -84,8 +85,9 @@ def test_what_was_chosen_wins(model: Path) -> None:
 
 def test_layers_hold_for_no_larger_context(model: Path) -> None:
     save_profile(PROFILE, profile_path(model))
-    assert tuned(model, ctx_size=4096)[0].most_gpu_layers == 7
-    assert tuned(model, ctx_size=16_384)[0].most_gpu_layers is None
+    assert (tuned(model, ctx_size=4096)[0].most_gpu_layers, tuned(model, ctx_size=4096)[0].least_cpu_experts) == (7, 12)
+    longer = tuned(model, ctx_size=16_384)[0]
+    assert longer.most_gpu_layers is None and longer.least_cpu_experts is None
 
 
 @pytest.mark.parametrize(

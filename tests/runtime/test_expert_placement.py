@@ -36,7 +36,7 @@ def weights(placement: Placement) -> tuple[int, int]:
 
 
 def test_a_small_card_holds_all_layers_but_their_experts(mixture: ModelFile) -> None:
-    assert on_card(mixture, 6).gpu_layers < 48
+    assert on_card(mixture, 6, cpu_experts=0).gpu_layers < 48
     placement = on_card(mixture, 6, cpu_experts="all")
     assert (placement.gpu_layers, placement.cpu_experts) == (48, 48)
     on_cpu, on_gpu = weights(placement)
@@ -65,8 +65,58 @@ def test_what_does_not_fit_names_the_fewest_experts_that_may_stay_behind(mixture
     assert on_card(mixture, 12, gpu_layers="all", context_size=8192, cpu_experts=count).gpu_layers == 48
     with pytest.raises(CapacityError):
         on_card(mixture, 12, gpu_layers="all", context_size=8192, cpu_experts=count - 1)
-    hint = on_card(mixture, 12, context_size=8192).reasons[-1]
+    hint = on_card(mixture, 12, context_size=8192, cpu_experts=0).reasons[-1]
     assert hint == f"With --n-cpu-moe {count} all 48 layers fit, but for the experts of the first {count}."
+
+
+@pytest.mark.parametrize(("total_gib", "layers", "experts"), [(4, 48, 44), (8, 48, 32), (12, 48, 20), (24, 48, 0)])
+def test_auto_keeps_attention_on_the_card_and_leaves_experts_behind(
+    mixture: ModelFile, total_gib: int, layers: int, experts: int
+) -> None:
+    placement = on_card(mixture, total_gib, context_size=8192)
+    assert (placement.gpu_layers, placement.cpu_experts) == (layers, experts)
+    assert placement.bill.fits
+    on_gpu = placement.bill.on("gpu")
+    assert on_gpu is not None and on_gpu.memory.kv_bytes == 2 * 48 * 4 * 128 * 2 * 8192
+    if not experts:
+        assert placement.reasons == ("All 48 layers fit on the Fake 24 GB.",)
+        return
+    assert placement.reasons == (
+        f"All 48 layers fit on the Fake {total_gib} GB.",
+        f"The experts of {experts} of these layers stay on the CPU, so that the rest of them fits: --n-cpu-moe N "
+        "chooses.",
+    )
+    fewer = on_card(mixture, total_gib, context_size=8192, gpu_layers="all", cpu_experts=experts)
+    assert fewer.bill == placement.bill
+    with pytest.raises(CapacityError):
+        on_card(mixture, total_gib, context_size=8192, gpu_layers="all", cpu_experts=experts - 1)
+
+
+def test_a_card_too_small_for_all_attention_takes_layers_without_experts(mixture: ModelFile) -> None:
+    whole = on_card(mixture, 3, context_size=32_768, cpu_experts=0)
+    placement = on_card(mixture, 3, context_size=32_768)
+    assert 0 <= whole.gpu_layers < placement.gpu_layers < 48
+    assert placement.cpu_experts == 48 and placement.bill.fits
+    with pytest.raises(CapacityError):
+        on_card(mixture, 3, context_size=32_768, gpu_layers=placement.gpu_layers + 1, cpu_experts="all")
+
+
+def test_what_was_measured_as_fastest_is_the_least_that_stays_behind(mixture: ModelFile) -> None:
+    placement = on_card(mixture, 24, most_gpu_layers=48, least_cpu_experts=10, context_size=8192)
+    assert (placement.gpu_layers, placement.cpu_experts) == (48, 10)
+    assert placement.reasons[-1] == (
+        "The experts of 10 of these layers stay on the CPU, which is fastest: --n-cpu-moe N chooses."
+    )
+    busy = on_card(mixture, 8, most_gpu_layers=48, least_cpu_experts=10, context_size=8192)
+    assert (busy.gpu_layers, busy.cpu_experts) == (48, 32)
+    assert on_card(mixture, 24, least_cpu_experts=10, gpu_layers="all", context_size=8192).cpu_experts == 0
+    assert on_card(mixture, 24, least_cpu_experts=10, cpu_experts=3).cpu_experts == 3
+
+
+def test_a_plan_says_where_experts_go_and_what_context_fits_then(mixture: ModelFile) -> None:
+    plan = plan_model(mixture.paths[0], EngineOptions(), machine=fake_machine(), cards=cards_of(fake_card(12)))
+    assert plan.fits and (plan.bill.gpu_layers, plan.bill.cpu_experts, plan.expert_layers) == (48, 20, 48)
+    assert plan.largest_context_size is not None and plan.largest_context_size >= plan.bill.context_size
 
 
 def test_experts_that_the_machine_has_no_room_for_are_not_advised(mixture: ModelFile) -> None:

@@ -116,6 +116,23 @@ def test_the_knee_is_found_among_all_numbers_of_layers(most: int, data: st.DataO
     assert len(set(machine.asked)) <= 6 + 2 * most.bit_length()
 
 
+def test_experts_are_moved_where_all_layers_are() -> None:
+    def speed(setting: TuneSetting) -> tuple[float, float] | None:
+        if setting.cpu_experts + 2 * setting.gpu_layers < 20:  # as if few layers were slow
+            return 10 + setting.gpu_layers, 1e9
+        return 100 + 4 * setting.cpu_experts, 1e9
+
+    space = TuneSpace(most_gpu_layers=10, cpu_experts=(4, 6, 8, 10))
+    search = searched(Machine(speed), space, replace(START, gpu_layers=10, cpu_experts=4))
+    assert search.best is not None
+    assert (search.best.setting.gpu_layers, search.best.setting.cpu_experts) == (10, 10)
+    curves = dict(search.curves)
+    assert [sample.setting.cpu_experts for sample in curves["experts"]] == [4, 6, 8, 10]
+    assert {sample.setting.cpu_experts for sample in curves["layers"]} == {4}
+    alone = searched(Machine(lambda setting: (100 - setting.gpu_layers, 1e9)), space, replace(START, cpu_experts=4))
+    assert "experts" not in dict(alone.curves), "without layers on a card there is nothing to move"
+
+
 def test_an_interrupt_leaves_what_was_measured() -> None:
     def speed(setting: TuneSetting) -> tuple[float, float]:
         if setting.threads == 3:

@@ -11,6 +11,7 @@ import pytest
 from bench_rows import FakeLoads, FakeProbe
 from fake_device import FakeBinding
 from faked_cards import cards_of, fake_card, fake_machine
+from large_models import THIRTY_BILLION, THIRTY_BILLION_EXPERTS, write_large_mixture
 from tiny_models import write_tiny_model
 
 from runtime.benchmark.loading import LoadedModel
@@ -20,7 +21,7 @@ from runtime.tuning.samples import TuneResult, TuneSample
 from runtime.tuning.session import Fixed, TuneSession
 
 MACHINE = replace(fake_machine(), allowed_cpus=2, num_cores=2, num_fast_cores=2)
-EVERYTHING = Fixed(gpu_layers=True, threads=True, batch_size=True, cache_types=True)
+EVERYTHING = Fixed(gpu_layers=True, cpu_experts=True, threads=True, batch_size=True, cache_types=True)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,19 @@ def test_layers_are_tried_where_there_is_a_card(model: Path) -> None:
     assert {options.device for _, options in loads.loads} == {"cpu", "auto"}
     ((stage, samples),) = result.curves
     assert (stage, [sample.setting.gpu_layers for sample in samples]) == ("layers", [0, 1, 2])
+
+
+def test_experts_are_varied_where_not_all_fit(tmp_path: Path) -> None:
+    path = write_large_mixture(tmp_path / "mixture.gguf", THIRTY_BILLION, THIRTY_BILLION_EXPERTS)
+    log, loads = Log(), FakeLoads()
+    fixed = replace(EVERYTHING, cpu_experts=False)
+    result = tuned(path, log, loads, fixed=fixed, cards=12)
+    ((stage, samples),) = result.curves
+    assert stage == "experts" and result.expert_layers == 48
+    assert [sample.setting.cpu_experts for sample in samples] == [20, 27, 34, 41, 48]
+    assert {(options.gpu_layers, options.cpu_experts) for _, options in loads.loads} == {
+        (48, count) for count in (20, 27, 34, 41, 48)
+    }
 
 
 def test_what_is_fixed_is_measured_once(model: Path) -> None:
