@@ -107,7 +107,9 @@ def gpu_lines(cards: Cards) -> list[str]:
         for card in cards.cards
     ]
     if sum(card.is_usable for card in cards.cards) > 1:
-        lines.append("gpu: one is used at a time, the one with most memory free, or which --device NUMBER says")
+        lines.append(
+            "gpu: layers are not spread over several: one is used, with most memory free, or which --device NUMBER says"
+        )
     return [*lines, *([f"gpu: {cards.fault}"] if cards.fault else [])]
 
 

@@ -133,7 +133,7 @@ def _card_reasons(card: Card, cards: Cards, options: EngineOptions) -> list[str]
     why = "as asked for" if isinstance(options.device, int) else "which has most memory free"
     return [
         f"Of {len(cards.cards)} GPUs the {card.name} ({card.index}) is used, {why}; not {names}. "
-        "One is used at a time: --device NUMBER says which."
+        "Layers are not spread over several: --device NUMBER says which one is used."
     ]
 
 

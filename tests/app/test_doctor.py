@@ -50,7 +50,7 @@ def test_cards_are_told_with_their_driver_and_what_is_free() -> None:
     assert gpu_lines(cards_of(card, fake_card(4, index=1, capability=(8, 9)))) == [
         "gpu 0: Fake 12 GB, compute capability 8.6, 11.8 GB of 12.9 GB free, driver 580.65",
         "gpu 1: Fake 4 GB, compute capability 8.9, 4.3 GB of 4.3 GB free, driver 580.65",
-        "gpu: one is used at a time, the one with most memory free, or which --device NUMBER says",
+        "gpu: layers are not spread over several: one is used, with most memory free, or which --device NUMBER says",
     ]
     assert gpu_lines(cards_of()) == ["gpu: NVIDIA's driver finds no GPU."]
 

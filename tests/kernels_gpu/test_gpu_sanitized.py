@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from references import path_of
 from tiny_models import write_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +31,12 @@ def run(argument: str) -> subprocess.CompletedProcess[str]:
 def test_a_model_stays_within_its_memory(tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "tiny.gguf", architecture="gemma3", format="Q5_1")
     done = run(str(path))
+    assert done.stdout == "finished\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "qwen3moe"])
+def test_experts_stay_within_their_memory(name: str) -> None:
+    done = run(str(path_of(name)))
     assert done.stdout == "finished\n", done.stderr
 
 

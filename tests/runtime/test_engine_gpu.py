@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from emulated_device import EmulatedDevice
 from emulated_gpu import install, install_failure
+from talking_models import write_talking_model
 from tiny_models import TinyShape, write_tiny_model
 
 from app.loading import described
@@ -209,6 +210,44 @@ def test_auto_takes_the_layers_that_fit(path: Path, monkeypatch: pytest.MonkeyPa
             assert engine.description.gpu_layers == expected
             assert engine.description.gpu == (card.name if expected else None)
             assert room - card.memory().free_bytes == ([0, *bytes_of][expected])
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_talking_model(tmp_path_factory.mktemp("models") / "mixture.gguf", "qwen3moe")
+
+
+@pytest.mark.parametrize(("gpu_layers", "cpu_experts"), [("all", 0), ("all", 1), ("all", "all"), (1, "all"), (1, 0)])
+def test_a_mixture_of_experts_answers_the_same_wherever_they_are(
+    gpu_layers: int | Literal["all"],
+    cpu_experts: int | Literal["all"],
+    mixture: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Engine.load(mixture, replace(OPTIONS, device="cpu")) as engine:
+        expected = engine.generate(PROMPT, GREEDY).result.ids
+        layers = engine.description.num_layers
+    card = install(monkeypatch)
+    options = replace(OPTIONS, gpu_layers=gpu_layers, cpu_experts=cpu_experts)
+    with Engine.load(mixture, options) as engine:
+        assert engine.memory == placed(mixture, options).bill.memory
+        assert engine.description.gpu_layers == (layers if gpu_layers == "all" else gpu_layers)
+        assert engine.generate(PROMPT, GREEDY).result.ids == expected
+        together = [engine.generate(PROMPT[:count], GREEDY) for count in (70, 33)]
+        assert [answer.result.ids for answer in together][0] == expected
+    assert card.memory().free_bytes == card.total_bytes
+
+
+def test_auto_leaves_experts_behind_where_a_card_is_too_small(mixture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    needed = placed(mixture, replace(OPTIONS, gpu_layers="all", cpu_experts=1)).bill.on("gpu")
+    assert needed is not None
+    install(monkeypatch, EmulatedDevice(total_bytes=needed.memory.total_bytes))
+    with Engine.load(mixture, OPTIONS) as engine:
+        loaded = engine.description
+        assert (loaded.gpu_layers, loaded.cpu_experts) == (loaded.num_layers, 1)
+        assert "the experts of the first 1 on the CPU" in described(engine)
+        assert engine.generate(PROMPT, GREEDY).result.ids
 
 
 def test_a_card_that_can_t_be_opened_is_one_sentence(

@@ -122,8 +122,8 @@ def test_of_two_cards_one_is_used_and_the_other_named(large: ModelFile) -> None:
     placement = place(large, EngineOptions(), fake_machine(), cards=cards_of(small, wide))
     assert (placement.card, placement.gpu_layers) == (wide, 32)
     assert placement.reasons[0] == (
-        "Of 2 GPUs the Fake 12 GB (1) is used, which has most memory free; not Fake 4 GB (0). One is used at a time: "
-        "--device NUMBER says which."
+        "Of 2 GPUs the Fake 12 GB (1) is used, which has most memory free; not Fake 4 GB (0). Layers are not spread "
+        "over several: --device NUMBER says which one is used."
     )
     asked = place(large, EngineOptions(device=0), fake_machine(), cards=cards_of(small, wide))
     assert asked.card == small and 0 < asked.gpu_layers < 32
