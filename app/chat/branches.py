@@ -5,17 +5,25 @@ Owns the walking. Every function takes a conversation and gives another; no turn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from app.chat.conversation import Conversation, Turn
+from app.chat.plain_text import one_line
 
 
 @dataclass(frozen=True, kw_only=True)
 class TreeLine:
-    """One turn of the drawn tree. `depth` counts the forks before it; `is_shown`: it is on the branch that is shown."""
+    """One turn of the drawn tree. `depth` counts the forks before it; `is_shown`: it is on the branch that is shown.
+
+    `words` is its text on one line; `num_shared`: so many characters of it begin another turn in its place too.
+    """
 
     turn: Turn
+    words: str
+    num_shared: int
     depth: int
     is_shown: bool
 
@@ -95,12 +103,24 @@ def tree_lines(conversation: Conversation) -> list[TreeLine]:
     known = {turn.id for turn in conversation.all_turns}
     shown = {turn.id for turn in conversation.turns}
     roots = [turn for turn in conversation.all_turns if turn.parent is None or turn.parent not in known]
+    words = {turn.id: one_line(turn.text) for turn in conversation.all_turns}
+    shared = _shared(words, roots) | {
+        turn_id: num for same_place in children.values() for turn_id, num in _shared(words, same_place).items()
+    }
     lines: list[TreeLine] = []
     depth_of_roots = 1 if len(roots) > 1 else 0
     waiting = [(root, depth_of_roots) for root in reversed(roots)]
     while waiting:
         turn, depth = waiting.pop()
-        lines.append(TreeLine(turn=turn, depth=depth, is_shown=turn.id in shown))
+        lines.append(
+            TreeLine(
+                turn=turn,
+                words=words[turn.id],
+                num_shared=shared[turn.id],
+                depth=depth,
+                is_shown=turn.id in shown,
+            )
+        )
         following = children.get(turn.id, [])
         deeper = depth + (1 if len(following) > 1 else 0)
         waiting += [(child, deeper) for child in reversed(following)]
@@ -113,3 +133,13 @@ def _children(turns: Sequence[Turn]) -> dict[str, list[Turn]]:
         if turn.parent is not None:
             children.setdefault(turn.parent, []).append(turn)
     return children
+
+
+def _shared(words: Mapping[str, str], turns: Sequence[Turn]) -> dict[str, int]:
+    """How many characters of each turn begin another of these turns too: the most, over all the others."""
+    num_shared = {turn.id: 0 for turn in turns}
+    # The nearest of all in the order of letters stands beside it.
+    for one, other in pairwise(sorted(turns, key=lambda turn: words[turn.id])):
+        num = len(os.path.commonprefix([words[one.id], words[other.id]]))
+        num_shared[one.id], num_shared[other.id] = max(num_shared[one.id], num), num
+    return num_shared

@@ -16,9 +16,10 @@ from textual.widgets.option_list import Option
 from app.chat.branches import TreeLine, tree_lines
 from app.chat.conversation import Conversation
 from app.chat.engine_port import Role
-from app.chat.plain_text import one_line, shortened
+from app.chat.plain_text import columns_of, one_line, shortened
 
 _EXCERPT_CHARS = 400
+_BEGINNING_COLUMNS = 24
 _FRAME_COLUMNS = 6
 _FRAME_SHARE = 0.9
 _MAX_COLUMNS = 100
@@ -77,5 +78,23 @@ def _words(line: TreeLine, columns: int) -> str:
     indent = "│ " * min(line.depth, _MAX_INDENT)
     mark = "●" if line.is_shown else "○"
     who = "you" if turn.role is Role.USER else "reply"
-    excerpt = one_line(turn.text[:_EXCERPT_CHARS]) or f"({turn.state})"
-    return shortened(f"{indent}{mark} {who:<5} {excerpt}", columns)
+    head = f"{indent}{mark} {who:<5} "
+    return head + _excerpt(line, columns - columns_of(head))
+
+
+def _excerpt(line: TreeLine, columns: int) -> str:
+    """The beginning of a turn; of one that begins like another in its place, where it goes another way too."""
+    turn, words = line.turn, line.words
+    if not words:
+        names = ", ".join(one_line(attachment.name) for attachment in turn.attachments)
+        return shortened(names or f"({turn.state})", columns)
+    if line.num_shared == len(words):  # the same again, or another goes on from here
+        end = " (ends)"
+        return shortened(words, columns - columns_of(end)) + end
+    start = words.rfind(" ", 0, line.num_shared) + 1
+    while columns_of(words[start : line.num_shared]) > columns // 3:
+        start += 1
+    if columns_of(words[: line.num_shared + 1]) < columns or not start:
+        return shortened(words[:_EXCERPT_CHARS], columns)
+    beginning = shortened(words[:start], min(_BEGINNING_COLUMNS, columns // 3))
+    return shortened(f"{beginning} {words[start:][:_EXCERPT_CHARS]}", columns)

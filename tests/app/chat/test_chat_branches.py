@@ -122,6 +122,26 @@ async def test_the_tree_shows_every_branch_and_leads_to_it(tmp_path: Path) -> No
         await stage.until(lambda: texts(stage) == ["one", "1st"])
 
 
+async def test_the_tree_shows_where_turns_that_begin_alike_part(tmp_path: Path) -> None:
+    same = "It is a long beginning which both of the replies share word for word before they "
+    chinese = "天" * 60
+    replies = [f"{same}go left.", f"{same}turn right.", same.strip(), f"{chinese}地", f"{chinese}水"]
+    engine = FakeEngine(scripts=[says(text) for text in replies])
+    async with chat(engine, tmp_path / "chat.db", size=(60, 24)) as stage:
+        await stage.ask("one")
+        for _ in replies[1:]:
+            await stage.press("ctrl+r")
+            await stage.until_idle()
+        await stage.press("ctrl+b")
+        await stage.until_shown(
+            "│ ○ reply It is a lon… go left.",
+            "│ ○ reply It is a lon… turn right.",
+            " (ends)",
+            "天地 ",
+            "│ ● reply 天天天天天… 天天天天天天水 ",
+        )
+
+
 async def test_undo_takes_a_message_back_and_puts_it_into_the_input(tmp_path: Path) -> None:
     engine = FakeEngine(scripts=[says("1st"), says("2nd")])
     async with chat(engine, tmp_path / "chat.db") as stage:
