@@ -7,13 +7,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from app.chat.plain_text import one_line
+from app.chat.screens.answer import AnswerScreen
 
 
-class AskScreen(ModalScreen[str | None]):
+class AskScreen(AnswerScreen[str | None]):
     """Asks."""
 
     CSS_PATH = "ask.tcss"

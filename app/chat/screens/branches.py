@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -17,6 +16,7 @@ from app.chat.branches import TreeLine, tree_lines
 from app.chat.conversation import Conversation
 from app.chat.engine_port import Role
 from app.chat.plain_text import columns_of, one_line, shortened
+from app.chat.screens.answer import AnswerScreen
 
 _EXCERPT_CHARS = 400
 _BEGINNING_COLUMNS = 24
@@ -34,7 +34,7 @@ class BranchChoice:
     ends_there: bool
 
 
-class BranchesScreen(ModalScreen[BranchChoice | None]):
+class BranchesScreen(AnswerScreen[BranchChoice | None]):
     """Lets the user walk the tree."""
 
     CSS_PATH = "branches.tcss"

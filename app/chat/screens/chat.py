@@ -372,7 +372,12 @@ class ChatScreen(Screen[None]):
                 choice.act(self.controller)
                 self.wake()
 
-        self.app.push_screen(ConversationsScreen(lines, shown=self.controller.conversation.id), chosen)
+        if isinstance(self.app.screen, ConversationsScreen):
+            return  # It was asked for twice.
+        screen = ConversationsScreen(
+            lines, shown=self.controller.conversation.id, is_written=bool(self.controller.active_turn_id)
+        )
+        self.app.push_screen(screen, chosen)
 
     def show_attachments(self, attachments: tuple[Attachment, ...]) -> None:
         self._attachments.show(attachments)

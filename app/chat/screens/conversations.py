@@ -11,11 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from app.chat.plain_text import one_line
+from app.chat.screens.answer import AnswerScreen
 from app.chat.store import ConversationLine
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ConversationChoice:
     act: Callable[[ChatController], None]
 
 
-class ConversationsScreen(ModalScreen[ConversationChoice | None]):
+class ConversationsScreen(AnswerScreen[ConversationChoice | None]):
     """Lets the user choose one to open, to pin or to delete."""
 
     CSS_PATH = "conversations.tcss"
@@ -43,10 +43,12 @@ class ConversationsScreen(ModalScreen[ConversationChoice | None]):
         Binding("d,delete", "delete", "Delete"),
     ]
 
-    def __init__(self, lines: tuple[ConversationLine, ...], *, shown: str) -> None:
+    def __init__(self, lines: tuple[ConversationLine, ...], *, shown: str, is_written: bool) -> None:
+        """`shown`: the id of the conversation on the screen; `is_written`: a reply in it is being written."""
         super().__init__()
         self._lines = lines
         self._shown = shown
+        self._is_written = is_written
 
     def compose(self) -> ComposeResult:
         with Vertical() as frame:
@@ -54,17 +56,27 @@ class ConversationsScreen(ModalScreen[ConversationChoice | None]):
             is_wide = self.app.size.width >= _WIDE
             frame.border_subtitle = "Enter opens · p pins · d deletes · Esc back" if is_wide else "Enter · p · d · Esc"
             now_s = time.time()
-            yield OptionList(
-                *[
-                    Option(Content(_words(line, now_s=now_s, is_shown=line.id == self._shown)), id=line.id)
-                    for line in self._lines
-                ]
-            )
+            yield OptionList(*[Option(Content(self._words(line, now_s)), id=line.id) for line in self._lines])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         line = self._lines[event.option_index]
         self.dismiss(ConversationChoice(line=line, act=lambda controller: controller.library.open(line.id)))
+
+    def _words(self, line: ConversationLine, now_s: float) -> str:
+        facts = [when(line.updated_at, now_s)]
+        is_shown = line.id == self._shown
+        if line.num_turns:
+            facts.append(f"{line.num_turns} turns")
+        if line.is_broken_off:
+            facts.append("being written" if is_shown and self._is_written else "broken off")
+        if line.has_draft:
+            facts.append("unsent draft")
+        if line.is_pinned:
+            facts.insert(0, "pinned")
+        if is_shown:
+            facts.append("shown now")
+        return f"{one_line(line.title) or 'Untitled'}\n  {' · '.join(facts)}"
 
     def action_pin(self) -> None:
         """Pins the conversation to the head of the list, or lets it go."""
@@ -89,21 +101,6 @@ class ConversationsScreen(ModalScreen[ConversationChoice | None]):
     def action_leave(self) -> None:
         """Goes back without a choice."""
         self.dismiss(None)
-
-
-def _words(line: ConversationLine, *, now_s: float, is_shown: bool) -> str:
-    facts = [when(line.updated_at, now_s)]
-    if line.num_turns:
-        facts.append(f"{line.num_turns} turns")
-    if line.is_broken_off:
-        facts.append("broken off")
-    if line.has_draft:
-        facts.append("unsent draft")
-    if line.is_pinned:
-        facts.insert(0, "pinned")
-    if is_shown:
-        facts.append("shown now")
-    return f"{one_line(line.title) or 'Untitled'}\n  {' · '.join(facts)}"
 
 
 def when(moment_s: float, now_s: float) -> str:

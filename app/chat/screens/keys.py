@@ -11,11 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.chat.commands.key_table import KeyTable
 from app.chat.commands.registry import COMMANDS
+from app.chat.screens.answer import AnswerScreen
 
 _FRAME_SHARE = 0.9
 _FRAME_COLUMNS = 6
@@ -79,7 +79,7 @@ def _narrow(row: _Row, key_columns: int, width: int) -> str:
     )
 
 
-class KeysScreen(ModalScreen[None]):
+class KeysScreen(AnswerScreen[None]):
     """Shows the keys until one is pressed."""
 
     CSS_PATH = "keys.tcss"

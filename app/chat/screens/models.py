@@ -15,7 +15,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -25,6 +24,7 @@ from app.chat.model_desk import ModelDesk
 from app.chat.model_port import Bill, ModelLine, ModelPlace, RepositoryLine, ShelfFault
 from app.chat.model_words import model_facts, model_head, repository_facts
 from app.chat.plain_text import one_line
+from app.chat.screens.answer import AnswerScreen
 from app.chat.widgets.choice_list import ChoiceList
 from app.chat.widgets.plain_title import PlainTitle
 
@@ -44,7 +44,7 @@ class _Row:
     repository: RepositoryLine | None = None
 
 
-class ModelsScreen(ModalScreen[str | None]):
+class ModelsScreen(AnswerScreen[str | None]):
     """Lets the user choose a model, and download it first where it is not here."""
 
     CSS_PATH = "models.tcss"

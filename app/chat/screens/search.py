@@ -13,13 +13,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.engine_port import Role
 from app.chat.plain_text import one_line
+from app.chat.screens.answer import AnswerScreen
 from app.chat.screens.conversations import when
 from app.chat.search import Hit
 
@@ -32,7 +32,7 @@ class SearchDesk(Protocol):
     def search(self, text: str) -> None: ...
 
 
-class SearchScreen(ModalScreen[Hit | None]):
+class SearchScreen(AnswerScreen[Hit | None]):
     """Looks for what is written."""
 
     CSS_PATH = "search.tcss"

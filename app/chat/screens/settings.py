@@ -14,13 +14,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.beside import run_beside
 from app.chat.model_desk import ModelDesk, changed_keys
 from app.chat.plain_text import columns_of, one_line
+from app.chat.screens.answer import AnswerScreen
 from app.chat.settings_cost import Cost, cost_of
 from app.chat.settings_fields import (
     CARD_KEYS,
@@ -53,7 +53,7 @@ class SettingsOutcome:
     preset: str = ""
 
 
-class SettingsScreen(ModalScreen[SettingsOutcome | None]):
+class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
     """Lets the user change settings and see first what that costs."""
 
     CSS_PATH = "settings.tcss"

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -22,12 +21,13 @@ from app.chat.model_desk import ModelDesk
 from app.chat.model_port import Bill, MachineFacts, ModelLine, ModelPlace, ShelfFault
 from app.chat.model_words import machine_words, model_facts, model_head
 from app.chat.plain_text import one_line
+from app.chat.screens.answer import AnswerScreen
 from app.chat.widgets.plain_title import PlainTitle
 
 ANOTHER = "?"
 
 
-class WelcomeScreen(ModalScreen[str | None]):
+class WelcomeScreen(AnswerScreen[str | None]):
     """Lets the user choose a model to begin with."""
 
     CSS_PATH = "welcome.tcss"

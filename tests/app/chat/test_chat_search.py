@@ -1,10 +1,12 @@
 """Searching in all conversations: what is found, what stands around it, and the way to it."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 from chat_stage import FakeEngine, chat, says
+from textual.events import Key
 
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
@@ -163,3 +165,40 @@ async def test_searching_leads_to_the_turn_on_its_branch(tmp_path: Path) -> None
         await stage.send("/search nosuchword")
         await stage.until_shown("Nothing was found.")
         await stage.press("escape")
+
+
+async def test_keys_that_are_pressed_twice_answer_once(tmp_path: Path) -> None:
+    gate = threading.Event()
+    engine = FakeEngine(scripts=[says("one"), says("half of it", gate=gate, num_before_gate=1)])
+    async with chat(engine, tmp_path / "chat.db") as stage:
+
+        def press_twice(key: str) -> None:
+            for _ in range(2):
+                stage.app.post_message(Key(key, None))
+
+        await stage.ask("first")
+        await stage.press("ctrl+f", *"first")
+        await stage.until_shown("1 found")
+        press_twice("enter")
+        await stage.until(lambda: len(stage.app.screen_stack) == 1)
+        await stage.press("ctrl+n")
+        await stage.send("second")
+        await stage.until_shown("half")
+        press_twice("ctrl+o")
+        await stage.until_shown("being written · shown now")
+        await stage.press("escape")
+        await stage.until(lambda: len(stage.app.screen_stack) == 1)
+        await stage.pilot.pause(0.2)
+        assert len(stage.app.screen_stack) == 1
+        gate.set()
+        await stage.until_idle()
+        await stage.press("ctrl+o")
+        await stage.until_shown("shown now")
+        assert "being written" not in stage.text()
+        press_twice("enter")
+        await stage.until(lambda: len(stage.app.screen_stack) == 1)
+        await stage.press("ctrl+b")
+        await stage.until_shown("Branches")
+        press_twice("b")
+        await stage.until(lambda: len(stage.app.screen_stack) == 1)
+        await stage.pilot.pause()
