@@ -46,9 +46,11 @@ class Library:
         if conversation_id != self._desk.conversation.id:
             self._recorder.load(conversation_id)
 
-    def open_at(self, conversation_id: str, turn_id: str) -> None:
-        """Opens a conversation on the branch that goes through this turn, and goes there."""
-        if conversation_id == self._desk.conversation.id:
+    def open_at(self, conversation_id: str, turn_id: str | None) -> None:
+        """Opens a conversation on the branch that goes through this turn, and goes there; None: as it was left."""
+        if turn_id is None:
+            self.open(conversation_id)
+        elif conversation_id == self._desk.conversation.id:
             self._go_to(turn_id)
         else:
             self._wanted_turn = turn_id

@@ -1,4 +1,4 @@
-"""Searching in all conversations: which turns hold a text, and what stands around it.
+"""Searching in all conversations: which turns, titles and unsent drafts hold a text, and what stands around it.
 
 Owns the choice between the index of words and reading every turn, and the excerpt of a hit. Shorter texts than the
 index's three characters are looked for in the turns themselves, as are replies that are still being written.
@@ -14,16 +14,20 @@ from app.chat.plain_text import one_line
 _INDEXED_CHARS = 3
 _AROUND_CHARS = 60
 _LIMIT = 100
+_Row = tuple[str, str | None, str, str, float, str]  # conversation, turn, title, what it is, when, its text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A turn that holds what was looked for. `before`, `found` and `after` are one line of it."""
+    """A turn that holds what was looked for. `before`, `found` and `after` are one line of it.
+
+    `turn_id` is None where it is the conversation's title or draft that does.
+    """
 
     conversation_id: str
-    turn_id: str
+    turn_id: str | None
     title: str
-    role: str
+    role: str  # of the turn's speaker; else `title` or `draft`
     created_at: float
     before: str
     found: str
@@ -31,7 +35,10 @@ class Hit:
 
 
 def search(connection: sqlite3.Connection, text: str, *, is_indexed: bool, limit: int = _LIMIT) -> list[Hit]:
-    """The turns that hold every word of the text (in quotation marks: the text as it stands), the latest first."""
+    """What holds every word of the text (in quotation marks: the text as it stands), the latest first.
+
+    That are turns, and a conversation's title or draft where none of its turns was found.
+    """
     words = words_of(text)
     if not words:
         return []
@@ -49,7 +56,27 @@ def search(connection: sqlite3.Connection, text: str, *, is_indexed: bool, limit
         "ORDER BY t.created_at DESC LIMIT ?",
         (*values, limit),
     ).fetchall()
-    return [_hit(row, words) for row in rows]
+    hits = [_hit(row, words) for row in rows]
+    found = {hit.conversation_id for hit in hits}
+    beside = [row for row in _titles_and_drafts(connection, patterns) if row[0] not in found]
+    hits += [_hit(row, words) for row in beside[:limit]]
+    return sorted(hits, key=lambda hit: -hit.created_at)[:limit]
+
+
+def _titles_and_drafts(connection: sqlite3.Connection, patterns: list[str]) -> list[_Row]:
+    """The conversations whose title, or else whose draft, holds all the words: there are few, and they are short."""
+    rows: dict[str, _Row] = {}
+    for name in ("draft", "title"):
+        holds = " AND ".join([f"{name} LIKE ? ESCAPE '\\'"] * len(patterns))
+        rows |= {
+            row[0]: row
+            for row in connection.execute(
+                f"SELECT id, NULL, title, '{name}', updated_at, {name} FROM conversations "
+                f"WHERE deleted_at IS NULL AND {holds} ORDER BY updated_at DESC",
+                patterns,
+            )
+        }
+    return list(rows.values())
 
 
 def words_of(text: str) -> list[str]:
@@ -61,7 +88,7 @@ def words_of(text: str) -> list[str]:
     return stripped.split()
 
 
-def _hit(row: tuple[str, str, str, str, float, str], words: list[str]) -> Hit:
+def _hit(row: _Row, words: list[str]) -> Hit:
     conversation_id, turn_id, title, role, created_at, text = row
     folded = text.lower()
     places = [(folded.find(word.lower()), len(word)) for word in words]

@@ -24,6 +24,7 @@ from app.chat.screens.conversations import when
 from app.chat.search import Hit
 
 _REST_S = 0.12
+_SOURCES = {Role.USER: "you", Role.ASSISTANT: "reply"}
 
 
 class SearchDesk(Protocol):
@@ -116,6 +117,6 @@ class SearchScreen(AnswerScreen[Hit | None]):
 
 
 def _words(hit: Hit, now_s: float) -> Content:
-    who = "you" if hit.role == Role.USER else "reply"
+    who = _SOURCES.get(hit.role, hit.role)
     head = f"{one_line(hit.title) or 'Untitled'} · {who} · {when(hit.created_at, now_s)}"
     return Content.assemble((head, "dim"), "\n  ", hit.before, (hit.found, "bold reverse"), hit.after)

@@ -167,6 +167,33 @@ async def test_searching_leads_to_the_turn_on_its_branch(tmp_path: Path) -> None
         await stage.press("escape")
 
 
+def test_titles_and_unsent_drafts_are_found_where_no_turn_is(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chat.db")
+    turn = Turn(role=Role.USER, text="add two numbers")
+    store.save_turns(Conversation(title="Adding 加法 100%").with_turn(turn), [turn])
+    store.save_conversation(Conversation(draft="an unsent 100% question"))
+    hits = store.search("100%")
+    assert [(hit.role, hit.turn_id, hit.before + hit.found + hit.after) for hit in hits] == [
+        ("draft", None, "an unsent 100% question"),
+        ("title", None, "Adding 加法 100%"),
+    ]
+    assert [hit.role for hit in store.search("加法")] == ["title"]
+    assert [hit.turn_id for hit in store.search("add")] == [turn.id]
+    store.set_deleted(hits[1].conversation_id, is_deleted=True)
+    assert store.search("加法") == []
+    store.close()
+
+
+async def test_a_conversation_is_opened_by_its_title(tmp_path: Path) -> None:
+    async with chat(FakeEngine(scripts=[says("one")]), tmp_path / "chat.db") as stage:
+        await stage.ask("first")
+        await stage.send("/rename Journey [x]")
+        await stage.press("ctrl+n", "ctrl+f", *"journey")
+        await stage.until_shown("Journey [x] · title · ", "1 found")
+        await stage.press("enter")
+        await stage.until_shown("▌ first", "one")
+
+
 async def test_keys_that_are_pressed_twice_answer_once(tmp_path: Path) -> None:
     gate = threading.Event()
     engine = FakeEngine(scripts=[says("one"), says("half of it", gate=gate, num_before_gate=1)])
