@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from app.chat.attachments import Attachment, AttachmentError, mentioned_files, missing_files, read_file
+from app.chat.attachments import (
+    Attachment,
+    AttachmentError,
+    mentioned_files,
+    missing_files,
+    names_behind_at,
+    read_file,
+)
 from app.chat.conversation import Conversation
 from app.chat.engine_thread import EngineThread
 from app.chat.events import TokensCounted
@@ -45,23 +52,31 @@ class Attaching:
         return True
 
     def follow(self, text: str) -> None:
-        """The message reads so now: what it names behind an @ is attached, what it no longer names is not."""
+        """The message reads so now: what it names behind an @ is attached, what it no longer names is not.
+
+        A file that is named and no longer there (the draft was begun in another folder) stays as it was read.
+        """
         attachments = self._desk.conversation.attachments
         if "@" not in text and not any(known.is_mentioned for known in attachments):
             return
         names = mentioned_files(text, Path.cwd())
-        kept = tuple(known for known in attachments if not known.is_mentioned or known.name in names)
+        named = names_behind_at(text)
+        kept = tuple(known for known in attachments if not known.is_mentioned or known.name in named)
         present = {known.name for known in kept}
         read = [found for name in names if name not in present and (found := _read_quietly(name)) is not None]
         if read or kept != attachments:
             self._put((*kept, *(replace(attachment, is_mentioned=True) for attachment in read)))
 
     def attach_mentioned(self, text: str) -> bool:
-        """Attaches the files that a message names behind an @; False where one can't be read."""
+        """Attaches the files that a message names behind an @, as they read now; False where one can't be read."""
         self.follow(text)
         if not all(self.attach_file(name) for name in mentioned_files(text, Path.cwd())):
             return False
-        if missing := missing_files(text, Path.cwd()):
+        before = self._desk.conversation.attachments
+        now = tuple(map(_as_it_reads_now, before))
+        if now != before:
+            self._put(now)
+        if missing := missing_files(text, Path.cwd(), {known.name for known in now}):
             self._view.show_note(f"{' '.join(missing)} The message was sent without it.", is_warning=True)
         return True
 
@@ -118,3 +133,9 @@ def _read_quietly(name: str) -> Attachment | None:
         return read_file(name, Path.cwd())
     except AttachmentError:
         return None
+
+
+def _as_it_reads_now(attachment: Attachment) -> Attachment:
+    """A named file may have been changed since the message named it first."""
+    found = _read_quietly(attachment.name) if attachment.is_mentioned else None
+    return attachment if found is None or found.text == attachment.text else replace(found, is_mentioned=True)

@@ -7,7 +7,7 @@ know the screen.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,12 +80,21 @@ def mentioned_files(text: str, folder: Path) -> list[str]:
     return names
 
 
-def missing_files(text: str, folder: Path) -> list[str]:
-    """What a message names behind an @ as one names files, and is none: each once, a sentence about it."""
+def names_behind_at(text: str) -> frozenset[str]:
+    """Every name that a message may mean by an @, whether there is such a file or not."""
+    found = _MENTION.findall(text)
+    return frozenset(name for quoted, plain in found for name in (quoted, plain, plain.rstrip(_END_MARKS)) if name)
+
+
+def missing_files(text: str, folder: Path, known: Collection[str] = ()) -> list[str]:
+    """What a message names behind an @ as one names files, and is none: each once, a sentence about it.
+
+    known: names of files that were there before, and are attached already.
+    """
     sentences: list[str] = []
     for quoted, plain in _MENTION.findall(text):
         name = quoted or plain.rstrip(_END_MARKS)
-        if not name or any(_is_file(folder / Path(way).expanduser()) for way in (name, plain) if way):
+        if not name or name in known or any(_is_file(folder / Path(way).expanduser()) for way in (name, plain) if way):
             continue
         if (quoted or _FILE_LIKE.search(name)) and (sentence := _missing(name, folder)) not in sentences:
             sentences.append(sentence)

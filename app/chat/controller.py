@@ -206,7 +206,10 @@ class ChatController:
 
     def show_changed(self, conversation: Conversation) -> None:
         """The shown conversation was changed: keeps and shows it."""
-        self._recorder.save_conversation(conversation)
+        if conversation.attachments != self.conversation.attachments:
+            self._recorder.save_attachments(conversation)
+        else:
+            self._recorder.save_conversation(conversation)
         self._show(conversation)
 
     def show_other(self, conversation: Conversation) -> None:

@@ -1,7 +1,7 @@
 """The thread that keeps conversations: writes in the order it was told, reads when asked, never in the screen's way.
 
 Owns the thread and the store it opens. What can't be kept is told once through the mailbox, and the chat goes on; it
-is written with the next turn that can be, so that a disk that was full for a while costs nothing.
+is written with the next thing that can be, so that a disk that was full for a while costs nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ _LATEST = 10
 
 @dataclass(kw_only=True)
 class _Owed:
-    """Turns of a conversation that are not written yet, by their ids."""
+    """What of a conversation is not written yet: itself, some turns by their ids, what is attached to the draft."""
 
     conversation: Conversation
     turns: dict[str, Turn] = field(default_factory=dict)
+    has_attachments: bool = False
+
+    def write(self, store: Store) -> None:
+        """Writes it."""
+        if self.turns or not self.has_attachments:
+            store.save_turns(self.conversation, tuple(self.turns.values()))
+        if self.has_attachments:
+            store.save_attachments(self.conversation)
 
 
 class Recorder:
@@ -46,24 +54,27 @@ class Recorder:
 
     def save_conversation(self, conversation: Conversation) -> None:
         """Keeps everything but the turns: the draft, the title, the window."""
-        self._jobs.put(lambda store: store.save_conversation(conversation))
+        self._save(_Owed(conversation=conversation))
 
     def save_attachments(self, conversation: Conversation) -> None:
         """Keeps what is attached to the draft."""
-        self._jobs.put(lambda store: store.save_attachments(conversation))
+        self._save(_Owed(conversation=conversation, has_attachments=True))
 
     def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
         """Keeps turns, new or changed, and the conversation they belong to."""
+        self._save(_Owed(conversation=conversation, turns={turn.id: turn for turn in turns}))
 
+    def _save(self, new: _Owed) -> None:
         def save(store: Store) -> None:
-            owed = self._owed.setdefault(conversation.id, _Owed(conversation=conversation))
-            owed.conversation = conversation
-            owed.turns.update((turn.id, turn) for turn in turns)
+            owed = self._owed.setdefault(new.conversation.id, _Owed(conversation=new.conversation))
+            owed.conversation = new.conversation
+            owed.turns |= new.turns
+            owed.has_attachments |= new.has_attachments
             try:
                 self._pay(store)
             except StoreError:
-                if len(owed.turns) > len(turns):  # should one of the others be the reason, these are kept all the same
-                    store.save_turns(conversation, turns)
+                if len(owed.turns) > len(new.turns):  # should an earlier one be the reason, these are kept all the same
+                    new.write(store)
                 raise
 
         self._jobs.put(save)
@@ -130,9 +141,9 @@ class Recorder:
             store.close()
 
     def _pay(self, store: Store) -> None:
-        """Writes every turn that is not written yet, in the order in which they came."""
+        """Writes all that is not written yet, in the order in which it came."""
         for identity, owed in list(self._owed.items()):
-            store.save_turns(owed.conversation, tuple(owed.turns.values()))
+            owed.write(store)
             del self._owed[identity]
         if self._is_behind:
             self._is_behind = False

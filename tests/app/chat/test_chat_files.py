@@ -151,6 +151,48 @@ async def test_attachments_of_a_draft_are_kept_and_taken_out(tmp_path: Path, fol
     assert engine.asked[0][0].text == "b.txt:\n```\nbeta\n```"
 
 
+async def test_what_undo_puts_back_into_the_input_is_kept_with_what_was_attached(tmp_path: Path, folder: Path) -> None:
+    (folder / "a.txt").write_text("alpha")
+    path = tmp_path / "chat.db"
+    async with chat(FakeEngine(), path) as stage:
+        await stage.ask("look at @a.txt")
+        await stage.press("alt+u")
+        await stage.until_shown("Taken back: the message.", "+ a.txt", "│ look at @a.txt")
+    async with chat(FakeEngine(), path, continues_last=True) as stage:
+        await stage.until_shown("+ a.txt", "│ look at @a.txt")
+
+
+async def test_a_draft_keeps_its_file_in_another_folder_and_sends_it_as_it_reads_now(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.txt").write_text("alpha")
+    path = tmp_path / "chat.db"
+    async with chat(FakeEngine(), path) as stage:
+        await stage.press(*"see @a.txt")
+        await stage.until_shown("+ a.txt")
+    other = tmp_path / "other"
+    other.mkdir()
+    engine = FakeEngine()
+    with monkeypatch.context() as patched:
+        patched.chdir(other)
+        async with chat(engine, path) as stage:
+            await stage.until_shown("+ a.txt", "│ see @a.txt")
+            await stage.press("!")
+            await stage.press("enter")
+            await stage.until_idle()
+            await stage.press("ctrl+n", *"and @a.txt")
+    assert engine.asked[0][0].text.startswith("a.txt:\n```\nalpha\n```")
+    async with chat(engine, path) as stage:
+        await stage.until_idle()
+        await stage.press(" ")
+        await stage.until_shown("+ a.txt")
+        (folder / "a.txt").write_text("changed since")
+        await stage.press("enter")
+        await stage.until(lambda: len(engine.asked) == 2)
+        await stage.until_idle()
+    assert "changed since" in engine.asked[1][0].text and "alpha" not in engine.asked[1][0].text
+
+
 def test_which_files_a_message_names(tmp_path: Path) -> None:
     for name in ("a.txt", "b c.txt"):
         (tmp_path / name).write_text("x")

@@ -191,6 +191,23 @@ async def test_a_disk_that_was_full_for_a_while_costs_no_turn(tmp_path: Path) ->
     assert [turn.text for turn in conversation.turns] == ["first", "Fine.", "second", "Fine.", "third", "Fine."]
 
 
+async def test_a_disk_that_was_full_for_a_while_costs_no_draft_and_nothing_attached(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with chat(FakeEngine(), path, size=(220, 24)) as stage:
+        await stage.ask("first")
+        store = Store(path)
+        full = "CREATE TRIGGER f BEFORE UPDATE ON conversations BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        store._connection.execute(full)
+        stage.app.controller.attaching.attach_paste("a long text")
+        await stage.press(*"draft")
+        await stage.until_shown("can't be kept", "is missing is written as soon as it can be.")
+        store._connection.execute("DROP TRIGGER f")
+        store.close()
+    (conversation,) = kept(path)
+    assert conversation.draft == "draft"
+    assert [attachment.text for attachment in conversation.attachments] == ["a long text"]
+
+
 async def test_leaving_keeps_the_draft_and_the_partial_reply(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     gate = threading.Event()
