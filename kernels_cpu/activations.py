@@ -46,7 +46,7 @@ RECORDS = {terms: Record(terms=terms) for terms in (1, 2)}
 
 
 def terms_for(precision: Precision, *, is_coarse: bool = False) -> int:
-    """fast: one term; exact: two; balanced: two but for coarse inputs, those of gate and up (half of a layer's work).
+    """fast: one term; exact: two; balanced: two but for coarse inputs, most of a feed-forward's (models/lowering.py).
 
     Decode reads the same bytes whatever the terms; prefill multiplies twice as often where there are two.  The head is
     computed for single rows, so two terms cost nothing there.

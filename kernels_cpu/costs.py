@@ -111,8 +111,8 @@ def _weight_costs(
             terms = terms_for(precision, is_coarse=is_coarse)
             products = [_product(tensors[part.weight], lanes, terms) for part in parts]
             return [*products, *(_vector(tensors[part.bias]) for part in parts if part.bias is not None)]
-        case GatedProject(gate=gate, up=up, sensitive=sensitive):
-            terms = terms_for(precision, is_coarse=not sensitive)
+        case GatedProject(gate=gate, up=up, is_coarse=is_coarse):
+            terms = terms_for(precision, is_coarse=is_coarse)
             return [_product(tensors[name], lanes, terms) for name in (gate, up)]
         case MixExperts():
             return _expert_costs(operation, tensors, lanes, precision)
@@ -126,8 +126,8 @@ def _expert_costs(
     """The router, and the experts that one token uses."""
     share = operation.num_used / operation.num_experts
     coarse, fine = terms_for(precision, is_coarse=True), terms_for(precision)
-    products = [(operation.gate, coarse), (operation.up, coarse), (operation.down, fine)]
-    costs = [_product(tensors[name], lanes, terms, num_parts=operation.num_experts) for name, terms in products]
+    names = (operation.gate, operation.up, operation.down)
+    costs = [_product(tensors[name], lanes, coarse, num_parts=operation.num_experts) for name in names]
     biases = (operation.gate_bias, operation.up_bias, operation.down_bias)
     costs += [_vector(tensors[name]) for name in biases if name is not None]
     router = [_product(tensors[operation.router.weight], lanes, fine)]

@@ -45,7 +45,7 @@ class ExpertSteps:
         yield maker.gate(buffers.gate, buffers.up, operation.activation, "num_tokens", operation.num_used)
         if maker.plan.areas[buffers.gate.name].terms:
             yield maker.round(buffers.gate, "num_tokens", operation.num_used, rows="num_pairs")
-        yield self._product(operation.down, operation.down_bias, buffers.gate, buffers.y, self.fine, waits=True)
+        yield self._product(operation.down, operation.down_bias, buffers.gate, buffers.y, self.coarse, waits=True)
         values = {
             **self._choices(), **maker.floats("y", buffers.y), **maker.floats("out", operation.out),
             "width": operation.out.width,

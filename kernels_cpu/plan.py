@@ -218,7 +218,7 @@ def make_plan(
             case GatedProject(x=x, gate=gate, up=up):
                 for names in gated_names(tensors, gate, up):
                     matrix = _add_matrix(plan, tensors, names, isa)
-                    _want_records(wanted, matrix, x, terms_for(precision, is_coarse=not operation.sensitive))
+                    _want_records(wanted, matrix, x, terms_for(precision, is_coarse=operation.is_coarse))
             case MixExperts():
                 _add_experts(plan, tensors, operation, limits, isa, precision, wanted)
             case RotateAndStore(q_norm=q_norm, k_norm=k_norm, cache=cache):
@@ -277,11 +277,9 @@ def _add_experts(
             plan.vectors[name] += MOST_LANES  # the last expert's last group reads a whole vector, however few its rows
     buffers = expert_buffers(operation, limits.max_batch_tokens)
     inner: dict[str, set[int]] = {}
-    for name, x, terms in (
-        (operation.gate, buffers.x, coarse), (operation.up, buffers.x, coarse), (operation.down, buffers.gate, fine),
-    ):  # fmt: skip
+    for name, x in ((operation.gate, buffers.x), (operation.up, buffers.x), (operation.down, buffers.gate)):
         matrix = _add_matrix(plan, tensors, (name,), isa, num_parts=operation.num_experts)
-        _want_records(inner, matrix, x, terms)
+        _want_records(inner, matrix, x, coarse)
     wanted.setdefault(operation.x.name, set()).update(inner.get(buffers.x.name, ()))
     pairs = limits.max_batch_tokens * operation.num_used
     for buffer in buffers.of_pairs:

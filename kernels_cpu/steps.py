@@ -268,7 +268,7 @@ class StepMaker:
                 yield from self.quantize(part.out)
 
     def _gated(self, operation: GatedProject) -> Iterator[Step]:
-        terms = terms_for(self.precision, is_coarse=not operation.sensitive)
+        terms = terms_for(self.precision, is_coarse=operation.is_coarse)
         mode = MODES[operation.activation]
         if (operation.gate, operation.up) in self.plan.matrices:
             matrix = self.plan.matrices[operation.gate, operation.up]

@@ -46,13 +46,9 @@ class ExpertSteps:
     def modules(self) -> Iterator[Module]:
         """What must be compiled beside the products of the router."""
         yield MODULE
-        for name, terms in self._terms().items():
-            product = self.maker.module(self.maker.plan.matrices[name], terms)
+        for name in (self.operation.gate, self.operation.up, self.operation.down):
+            product = self.maker.module(self.maker.plan.matrices[name], self.coarse)
             yield from (decode_module(product), prefill_module(product))
-
-    def _terms(self) -> dict[str, int]:
-        operation = self.operation
-        return {operation.gate: self.coarse, operation.up: self.coarse, operation.down: self.fine}
 
     def all(self) -> Iterator[Launch]:
         """In order: who goes where, the experts' products, their sum."""
@@ -99,9 +95,9 @@ class ExpertSteps:
 
     def _product(self, name: str, bias: str | None, x: Buffer, out: Buffer, *, is_of_pair: bool = False) -> Launch:
         maker, used = self.maker, self.operation.num_used
-        matrix, terms = maker.plan.matrices[name], self._terms()[name]
-        module = maker.module(matrix, terms)
-        weights = (maker.places.matrices[name], *self._rows(matrix), *self._records(x, terms))
+        matrix = maker.plan.matrices[name]
+        module = maker.module(matrix, self.coarse)
+        weights = (maker.places.matrices[name], *self._rows(matrix), *self._records(x, self.coarse))
         finish = (maker.vector(bias), *maker.floats(out))
         if self.shape.is_prefill:
             return launch(

@@ -260,7 +260,7 @@ def _add_operation(
                     _add_vector(plan, tensors, part.bias)
         case GatedProject(x=x, gate=gate, up=up):
             for name in (gate, up):
-                product(name, x, terms_for(precision, is_coarse=not operation.sensitive))
+                product(name, x, terms_for(precision, is_coarse=operation.is_coarse))
         case RotateAndStore(cache=cache, rope=rope):
             _check_head(cache.head_dim, operation.layer_idx, limits.cache_types)
             for name in (operation.q_norm, operation.k_norm):
@@ -299,7 +299,7 @@ def _add_experts(
             _add_vector(plan, tensors, name)
     buffers, used = expert_buffers(operation), operation.num_used
     for buffer in (buffers.gate, buffers.up, buffers.y):
-        terms = frozenset({fine} if buffer == buffers.gate else ())
+        terms = frozenset({coarse} if buffer == buffers.gate else ())
         area = Area(buffer=buffer, rows=tokens * used, is_output=False, terms=terms, rows_each=used)
         assert plan.areas.setdefault(buffer.name, area) == area, "layers whose experts differ in size"
     for name, size in choice_sizes(operation, tokens).items():

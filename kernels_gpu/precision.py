@@ -13,7 +13,7 @@ UNIT = 32  # columns with one scale
 
 
 def terms_for(precision: Precision, *, is_coarse: bool = False) -> int:
-    """int8 numbers a value.  fast: one; exact: two; balanced: two but for coarse inputs, those of gate and up."""
+    """int8 numbers a value.  fast: one; exact: two; balanced: two but for coarse inputs, most of a feed-forward's."""
     return 2 if precision == "exact" or (precision == "balanced" and not is_coarse) else 1
 
 

@@ -153,7 +153,7 @@ class StepMaker:
         return Module(source="product.cu", defines=defines_for(matrix.format_name, terms), kernels=QUANTIZED)
 
     def _gate_terms(self, operation: GatedProject) -> int:
-        return terms_for(self.precision, is_coarse=not operation.sensitive)
+        return terms_for(self.precision, is_coarse=operation.is_coarse)
 
     def mode(self, activation: Activation) -> int:
         """As modes.cuh calls it."""

@@ -37,7 +37,7 @@ def _adapted(operation: Operation, ranks: Mapping[str, int]) -> Iterator[Operati
             x, gate, layer_idx = operation.x, operation.out, operation.layer_idx
             up = Buffer(name=f"{gate.name}.up", width=gate.width)
             parts = (Part(weight=operation.gate, out=gate), Part(weight=operation.up, out=up))
-            products = Project(x=x, parts=parts, is_coarse=not operation.sensitive, layer_idx=layer_idx)
+            products = Project(x=x, parts=parts, is_coarse=operation.is_coarse, layer_idx=layer_idx)
             yield products
             yield from _beside(products, ranks)
             yield Gate(gate=gate, up=up, activation=operation.activation, layer_idx=layer_idx)

@@ -93,7 +93,7 @@ class Project:
     """Products that share their input, done in one pass; with `add`, each is added to what its out holds.
 
     scale: each product, with its bias, is multiplied by it before it is stored or added.
-    is_coarse: devices may round this input more than others', as that of a GatedProject which is not sensitive.
+    is_coarse: devices may round this input more than others': the answers hardly suffer.
     """
 
     x: Buffer
@@ -108,8 +108,7 @@ class Project:
 class GatedProject:
     """out = activation(x @ gate.T) * (x @ up.T).
 
-    sensitive: the model's answers suffer where this input is rounded coarsely.  It is the widest product of a layer, so
-    devices may round its input more than others' where it is not.
+    is_coarse: as a Project's.
     """
 
     x: Buffer
@@ -117,7 +116,7 @@ class GatedProject:
     up: str
     out: Buffer
     activation: Activation
-    sensitive: bool = False
+    is_coarse: bool = False
     layer_idx: int | None = None
 
 

@@ -57,7 +57,7 @@ def test_every_product_finds_its_records(kind: Kind, precision: Precision, tmp_p
     products = [step for step in steps_of(kind, tmp_path, precision) if step.kernel.startswith("product-")]
     assert products and all(step.values["records"] for step in products)
     terms = {step.kernel.rsplit("-", 1)[1] for step in products}
-    # Gemma's gate input is sensitive, so balanced keeps two terms of it too.
+    # Gemma's feed-forward is sensitive, so balanced keeps two terms of its inputs too.
     balanced = {"2"} if kind.architecture == "gemma3" else {"1", "2"}
     assert terms == {"fast": {"1"}, "balanced": balanced, "exact": {"2"}}[precision]
 

@@ -93,13 +93,19 @@ def test_layers_stand_in_order_between_embedding_and_head(family: str) -> None:
     assert layers == sorted(layers, key=lambda layer: -1 if layer is None else layer)
 
 
-def test_a_gate_that_suffers_from_rounding_is_marked() -> None:
-    def marks(family: str) -> set[bool]:
-        operations = lowered(small_metadata(family)).operations
-        return {operation.sensitive for operation in operations if isinstance(operation, GatedProject)}
+def test_a_feed_forward_is_rounded_coarsely_where_the_family_does_not_suffer() -> None:
+    def coarse(family: str, width: int) -> set[str]:
+        names: set[str] = set()
+        for operation in lowered(small_metadata(family, embedding_length=width)).operations:
+            if isinstance(operation, GatedProject) and operation.is_coarse:
+                names |= {operation.gate.split(".")[-2], operation.up.split(".")[-2]}
+            elif isinstance(operation, Project) and operation.is_coarse:
+                names |= {part.weight.split(".")[-2] for part in operation.parts}
+        return names
 
-    assert marks("gemma3") == {True}
-    assert marks("llama") == marks("qwen2") == {False}
+    assert coarse("gemma3", 1024) == set()
+    assert coarse("llama", 1024) == coarse("qwen2", 1024) == {"ffn_gate", "ffn_up", "ffn_down"}
+    assert coarse("llama", 992) == {"ffn_gate", "ffn_up"}
 
 
 def test_a_file_without_a_head_uses_the_embedding() -> None:
