@@ -162,6 +162,7 @@ class Engine:
                     speculation,
                     draft_binding,
                     num_tokens=min(vocabulary.size, binding.vocab_size),
+                    weights_bytes=None if placement.gpu_layers else binding.memory.weights_bytes,
                     notes=tuple(draft_notes),
                 ),
                 draft=loaded_draft(draft_file, draft_binding),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import mul
 
-_PRIOR_TOKENS = 2.0
+_PRIOR_TOKENS = 4.0
 _GRADE_TOKENS = 3.0
 _FADING = 0.98  # of all counts, with each token judged
 
@@ -19,6 +20,9 @@ class Acceptance:
 
     def __init__(self, prior: Sequence[float]) -> None:
         self._prior = tuple(prior)
+        # Of a drafter worth the name most guesses are sure.
+        weights = range(1, len(prior) + 1)
+        self._prior_mean = sum(map(mul, prior, weights)) / sum(weights)
         self._judged = [0.0] * len(prior)
         self._right = [0.0] * len(prior)
 
@@ -42,8 +46,7 @@ class Acceptance:
     def mean(self) -> float:
         """That the next token is right, before its grade is known."""
         num_judged = sum(self._judged)
-        expected = sum(self._prior) / len(self._prior)
-        return (sum(self._right) + _PRIOR_TOKENS * expected) / (num_judged + _PRIOR_TOKENS)
+        return (sum(self._right) + _PRIOR_TOKENS * self._prior_mean) / (num_judged + _PRIOR_TOKENS)
 
     def forget_most(self) -> None:
         """Believes little of what was seen: the text may be another kind now."""

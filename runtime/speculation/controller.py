@@ -24,8 +24,6 @@ LONGEST_WITHOUT_PLAIN = 32
 LOOKAHEAD = 8
 _FADING = 0.85  # of the tokens and times that the recent rate is made of, with each step
 _FIRST_LARGEST = 4
-# What a draft model's pass takes of the model's, as long as none was measured.
-_DRAFT_SHARE = 0.3
 
 
 class Controller:
@@ -120,7 +118,7 @@ class Round:
         if track.costs is None:
             return 0.0
         if not track.costs.is_known:
-            return _DRAFT_SHARE * self.plain_ms / self.num_sequences
+            return track.costs.usual_share * self.plain_ms / self.num_sequences
         return track.costs.ms(self.num_sequences) / self.num_sequences
 
 

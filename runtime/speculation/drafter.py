@@ -49,7 +49,8 @@ class Wish:
     """A sequence that wants a guess of up to `most` tokens, none behind one of end_ids.
 
     wants_more(guess): whether another token is worth what it costs to guess it.  window: how many of the sequence's
-    last tokens are worth reading before it can be guessed at all; None: all of them.
+    last tokens are worth reading before it can be guessed at all; None: all of them.  It counts when a sequence is read
+    for the first time.
     """
 
     sequence: TokenSequence
@@ -81,6 +82,10 @@ class Drafter(Protocol):
     @property
     def context_size(self) -> int | None:
         """How long a sequence and its draft may be; None: any length."""
+        ...
+
+    def num_unread(self, sequence: TokenSequence, window: int | None) -> int:
+        """How many of a sequence's tokens it must read before it can guess what follows them; window: see Wish."""
         ...
 
     def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:

@@ -18,7 +18,7 @@ from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.devices import cpu
 from runtime.devices.binding import Binding, DeviceMemory, DeviceOptions
 from runtime.speculation.drafter import Drafter
-from runtime.speculation.model_drafter import ModelDrafter
+from runtime.speculation.model_drafter import USUAL_SHARE, ModelDrafter
 from runtime.speculation.ngram_drafter import NgramDrafter
 from runtime.speculation.options import DraftWeights, SpeculationOptions
 from runtime.speculation.pass_costs import Pace
@@ -89,18 +89,25 @@ def refusal(draft: DraftFile, target: Vocabulary, words: Vocabulary) -> str | No
 
 
 def make_speculator(
-    options: SpeculationOptions, draft: Binding | None, *, num_tokens: int, notes: tuple[str, ...]
+    options: SpeculationOptions,
+    draft: Binding | None,
+    *,
+    num_tokens: int,
+    weights_bytes: int | None,
+    notes: tuple[str, ...],
 ) -> Speculator | None:
     """What guesses; None when nothing does and nothing was asked for.
 
-    draft: the draft model's binding, taken over.  num_tokens: ids that the model has.
+    draft: the draft model's binding, taken over.  num_tokens: ids that the model has; weights_bytes: what its weights
+    take, if both run on one device.
     """
     pace = Pace()
     drafters: list[Drafter] = []
     if options.uses_text:
         drafters.append(NgramDrafter())
     if draft is not None:
-        drafters.append(ModelDrafter(draft, num_tokens=num_tokens, pace=pace))
+        usual_share = draft.memory.weights_bytes / weights_bytes if weights_bytes else USUAL_SHARE
+        drafters.append(ModelDrafter(draft, num_tokens=num_tokens, pace=pace, usual_share=usual_share))
     return Speculator(drafters, options, pace=pace, notes=notes) if drafters or notes else None
 
 

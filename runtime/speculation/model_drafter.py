@@ -26,6 +26,7 @@ from runtime.step import Work
 _BORDERS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)
 _PRIOR = (0.25, 0.4, 0.5, 0.65, 0.75, 0.85, 0.95)
 _BEST = 8
+USUAL_SHARE = 0.3
 # More tokens than these in a pass: it reads a prompt, and says nothing about passes that guess.
 _MOST_TOKENS = 16
 
@@ -49,7 +50,8 @@ class _Follower:
 class ModelDrafter:
     """Guesses with the model that `binding` runs; see Drafter.  Takes the binding over.
 
-    num_tokens: ids that the model knows; those that the small one lacks are never guessed.  pace: of the model.
+    num_tokens: ids that the model knows; those that the small one lacks are never guessed.  pace: of the model;
+    usual_share: what a pass of the small one may take of the model's, as long as none was measured.
     clock: seconds; what passes take is measured with it.
     """
 
@@ -57,9 +59,15 @@ class ModelDrafter:
     prior = _PRIOR
 
     def __init__(
-        self, binding: Binding, *, num_tokens: int, pace: Pace, clock: Callable[[], float] = time.perf_counter
+        self,
+        binding: Binding,
+        *,
+        num_tokens: int,
+        pace: Pace,
+        usual_share: float = USUAL_SHARE,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.costs = PassCosts(pace)
+        self.costs = PassCosts(pace, usual_share)
         self.context_size = binding.limits.context_size
         self.scheduler = Scheduler(binding.limits, binding.copy_page)
         self._binding = binding
@@ -67,6 +75,14 @@ class ModelDrafter:
         self._padded = np.empty(num_tokens, dtype=np.float32)
         self._clock = clock
         self._followers: dict[TokenSequence, _Follower] = {}
+
+    def num_unread(self, sequence: TokenSequence, window: int | None) -> int:
+        follower = self._followers.get(sequence)
+        if follower is not None:
+            self._agree(follower, sequence.ids, num_sure=len(sequence.ids))
+            return max(0, len(sequence.ids) - follower.num_skipped - follower.copy.num_computed)
+        copy, _ = _begin(sequence, sequence.ids, window)
+        return len(copy.ids) - self.scheduler.pages.num_known(copy)
 
     def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
         return self._guess(wishes, [wish.sequence.ids for wish in wishes], run)
@@ -119,9 +135,6 @@ class ModelDrafter:
         if follower is None:
             return guess
         self._agree(follower, ids, num_sure=len(wish.sequence.ids))
-        if follower.num_skipped and wish.window is None:
-            self._end(self._followers.pop(wish.sequence), 0)  # it is worth reading all: from the beginning
-            return guess
         guess.token_ids += follower.text[len(ids) - follower.num_skipped :][: wish.most]
         guess.grades += follower.grades[: wish.most]
         guess.num_ready = len(guess.token_ids)
@@ -132,17 +145,10 @@ class ModelDrafter:
         sequence = wish.sequence
         follower = self._followers.get(sequence)
         if follower is None:
-            num_skipped = 0 if wish.window is None else max(0, len(ids) - wish.window)
-            text = ids[num_skipped:]
-            copy = TokenSequence(
-                ids=list(text),
-                num_prompt=max(1, sequence.num_prompt - num_skipped),
-                next_output=len(text) - 1,
-                may_reuse=sequence.may_reuse,
-            )
+            copy, num_skipped = _begin(sequence, ids, wish.window)
             num_agreed = len(sequence.ids) - num_skipped
             self._followers[sequence] = _Follower(
-                copy=copy, num_skipped=num_skipped, text=text, grades=[], num_agreed=num_agreed
+                copy=copy, num_skipped=num_skipped, text=list(copy.ids), grades=[], num_agreed=num_agreed
             )
             self.scheduler.add(copy)
             return copy
@@ -191,6 +197,8 @@ class ModelDrafter:
         if num_tokens <= _MOST_TOKENS:
             self.costs.record(num_tokens, elapsed_ms)
             usual_ms = self.costs.ms(num_tokens)
+        else:
+            self.costs.record_reading(num_tokens, elapsed_ms)
         goes_on: dict[TokenSequence, tuple[Wish, Guess]] = {}
         for work in step.works:
             copy = work.sequence
@@ -226,6 +234,18 @@ class ModelDrafter:
         self._padded[:num_known] = row
         self._padded[num_known:] = -np.inf
         return self._padded
+
+
+def _begin(sequence: TokenSequence, ids: list[int], window: int | None) -> tuple[TokenSequence, int]:
+    """A copy that begins with ids, or with their end; and how many it leaves out."""
+    num_skipped = 0 if window is None else max(0, len(ids) - window)
+    copy = TokenSequence(
+        ids=ids[num_skipped:],
+        num_prompt=max(1, sequence.num_prompt - num_skipped),
+        next_output=len(ids) - num_skipped - 1,
+        may_reuse=sequence.may_reuse,
+    )
+    return copy, num_skipped
 
 
 def _grade(best: select.Candidates, token_id: int) -> int:

@@ -28,6 +28,9 @@ class NgramDrafter:
     def __init__(self) -> None:
         self._indexes: dict[TokenSequence, SuffixIndex] = {}
 
+    def num_unread(self, sequence: TokenSequence, window: int | None) -> int:
+        return 0
+
     def propose(self, wishes: Sequence[Wish], run: Run) -> list[Guess]:
         return [self._propose(wish) for wish in wishes]
 

@@ -15,9 +15,13 @@ _KEPT_PLAIN = 5
 # From so many measurements on, guesses from other sizes don't count.
 _ENOUGH = 3
 _LEAST_SHARE = 0.01
+_MOST_SURPRISE = 1.5
 _LEAST_MS = 1e-6
 # Older measurements than so many passes don't count, if there are others.
 _FRESH_PASSES = 200
+# What reading a token of a prompt takes of a pass over one, as long as it was not measured.
+_READING_SHARE = 0.15
+_KEPT_READINGS = 5
 # A CPU computes four tokens together, then eight: EPYC (Zen 4), two threads, on a busy machine, so that drafts stay
 # short until longer ones are known to be cheap.  (Tokens up to this, cost.)
 _CURVE = ((1, 1.0), (4, 1.5), (8, 2.6), (12, 3.9), (16, 5.1))
@@ -42,13 +46,18 @@ class Pace:
 
 
 class PassCosts:
-    """What a pass takes, by its number of tokens; in milliseconds of the pace at the moment of asking."""
+    """What a pass takes, by its number of tokens; in milliseconds of the pace at the moment of asking.
 
-    def __init__(self, pace: Pace) -> None:
+    usual_share: what a pass over one token takes of one of the model, as long as it was not measured.
+    """
+
+    def __init__(self, pace: Pace, usual_share: float = 1.0) -> None:
         self.pace = pace
+        self.usual_share = usual_share
         self._measured: dict[int, deque[tuple[int, float]]] = {}  # (number of the pass, its time in plain passes)
         self._estimates: dict[int, float] = {}
         self._num_passes = 0
+        self._readings: deque[float] = deque(maxlen=_KEPT_READINGS)  # a token's time in plain passes
 
     @property
     def is_known(self) -> bool:
@@ -84,6 +93,14 @@ class PassCosts:
             measured.popleft()
         self._estimates.clear()
 
+    def record_reading(self, num_tokens: int, elapsed_ms: float) -> None:
+        """A pass read so many tokens of a prompt."""
+        self._readings.append(elapsed_ms / num_tokens / self.pace.ms)
+
+    def reading_ms(self, pass_ms: float) -> float:
+        """What it takes to read a token of a prompt; pass_ms: a pass over a token."""
+        return median(self._readings) * self.pace.ms if self._readings else _READING_SHARE * pass_ms
+
     def ms(self, num_tokens: int) -> float:
         """What a pass of that many tokens takes; something must have been measured."""
         return self._share(num_tokens) * self.pace.ms
@@ -107,7 +124,8 @@ class PassCosts:
         usual = curve(num_tokens)
         likest = min(others, key=lambda size: (abs(curve(size) - usual), abs(size - num_tokens)))
         guess = median(self._times(likest)) * usual / curve(likest)
-        return (guess + sum(measured)) / (1 + len(measured))
+        # One measurement alone may be another program's doing.
+        return median([guess, *(min(time, _MOST_SURPRISE * guess) for time in measured)])
 
     def _times(self, num_tokens: int) -> list[float]:
         return [time for _, time in self._measured.get(num_tokens, ())]

@@ -16,8 +16,11 @@ from runtime.sequence import TokenSequence
 from runtime.speculation.controller import Controller, Limits, Round
 from runtime.speculation.drafter import Choose, Drafter, Guess, Run, Wish
 from runtime.speculation.options import SpeculationOptions, SpeculationReport
-from runtime.speculation.pass_costs import Pace
-from runtime.speculation.track import Track
+from runtime.speculation.pass_costs import Pace, PassCosts
+from runtime.speculation.reading import Need, Prospect, Reading, choose
+from runtime.speculation.track import HOPE, Track
+
+_ALL = Reading(window=None)
 
 
 class Contender(Protocol):
@@ -51,8 +54,10 @@ class Verified:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class _Tally:
-    """Counts for one answer; see SpeculationReport."""
+    """Counts for one answer; see SpeculationReport.  need: of guesses that take time."""
 
+    need: Need
+    num_given: int = 0
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     rounds: int = 0
@@ -93,6 +98,8 @@ class Speculator:
         self._clock = clock
         self._drafts: dict[TokenSequence, _Draft] = {}
         self._tallies: dict[TokenSequence, _Tally] = {}
+        self._need = Need()  # of all answers
+        self._has_text = any(drafter.costs is None for drafter in drafters)
 
     def propose(self, contenders: Sequence[Contender], run: Run, *, num_sequences: int, context_size: int) -> None:
         """Gives drafts to sequences that decode.  num_sequences: those that share the next step.
@@ -140,7 +147,9 @@ class Speculator:
         for drafter, track in self._pairs:
             if drafter.costs is None or not track.is_on(self._controller.tokens_out):
                 continue
-            pass_s = drafter.costs.ms(len(contenders)) / 1e3 if drafter.costs.is_known else 0.0
+            own = drafter.costs
+            pass_s = (own.ms(len(contenders)) if own.is_known else own.usual_share * costs.ms(len(contenders))) / 1e3
+            reading_s = own.reading_ms(pass_s * 1e3) / 1e3
 
             def has_time(guess: Guess, pass_s: float = pass_s) -> bool:
                 """Whether another pass of the draft model is done before the step is."""
@@ -152,6 +161,8 @@ class Speculator:
                 num_taken = len(sequence.draft)
                 room = min(context_size, drafter.context_size or context_size) - len(sequence.ids) - num_taken
                 most = min(self._draft_max + 1, contender.tokens_wanted - num_taken, room)
+                if self._clock() + drafter.num_unread(sequence, None) * reading_s > ends_s:
+                    continue
                 if most > 0 and not contender.end_ids.intersection(sequence.draft):
                     wishes.append(
                         Wish(
@@ -160,7 +171,6 @@ class Speculator:
                             choose=contender.guess,
                             end_ids=contender.end_ids,
                             wants_more=has_time,
-                            window=track.window(len(sequence.ids), contender.tokens_wanted),
                         )
                     )
             try:
@@ -190,7 +200,10 @@ class Speculator:
         controller.count(tokens=tokens, elapsed_ms=elapsed_ms + drafting_ms)
         for result in results:
             tally = self._tally(result.sequence)
+            tally.num_given += len(result.token_ids)
             draft = self._drafts.pop(result.sequence, None)
+            is_wanted = draft is None or draft.track.costs is not None
+            tally.need.count(len(result.token_ids), is_wanted=is_wanted)
             if draft is not None:
                 tally.draft_ms += draft.guess.draft_ms
             if draft is None or not result.num_checked or not result.token_ids:
@@ -242,7 +255,10 @@ class Speculator:
             drafter.close()
 
     def _tally(self, sequence: TokenSequence) -> _Tally:
-        return self._tallies.setdefault(sequence, _Tally())
+        tally = self._tallies.get(sequence)
+        if tally is None:
+            tally = self._tallies[sequence] = _Tally(need=Need(self._need))
+        return tally
 
     def _ask(
         self,
@@ -263,7 +279,11 @@ class Speculator:
             if most < self._controller.draft_min:
                 continue
             most = min(most, max(round.room(), self._controller.draft_min))
-            if drafter.costs is not None and not self._promises_more(track, drafted.get(sequence), round, most):
+            reading: Reading | None = _ALL
+            if drafter.costs is not None:
+                promised = self._promise(track, drafted.get(sequence), round, most)
+                reading = self._reading(drafter, drafter.costs, track, contender, round, promised)
+            if reading is None:
                 continue
             if sequence in drafted:
                 round.num_tokens -= len(drafted[sequence].guess.token_ids)
@@ -275,7 +295,7 @@ class Speculator:
                     choose=contender.guess,
                     end_ids=contender.end_ids,
                     wants_more=limits[-1].wants_more,
-                    window=track.window(len(sequence.ids), contender.tokens_wanted),
+                    window=reading.window,
                 )
             )
         if not wishes:
@@ -301,14 +321,32 @@ class Speculator:
             tokens_out=self._controller.tokens_out,
         )
 
-    def _promises_more(self, track: Track, rival: _Draft | None, round: Round, most: int) -> bool:
-        """Whether a model that takes time to guess promises more than the draft that is there, or than none."""
+    def _promise(self, track: Track, rival: _Draft | None, round: Round, most: int) -> float:
+        """Tokens a millisecond with a model that takes time to guess; 0: no more than with what is there."""
         promised = round.promise(track, most)
         if rival is not None and promised <= round.promise_of(rival.guess, rival.track):
-            return False
-        is_worth_it = track.is_on_trial or promised > 1 / round.plain_ms
+            return 0.0
+        is_worth_it = track.is_on_trial or promised > track.least_promise / round.plain_ms
         track.expect(is_gain=is_worth_it, plain_ms=round.plain_ms, tokens_out=self._controller.tokens_out)
-        return is_worth_it
+        return promised if is_worth_it else 0.0
+
+    def _reading(
+        self, drafter: Drafter, costs: PassCosts, track: Track, contender: Contender, round: Round, promised: float
+    ) -> Reading | None:
+        """What such a model should read before it guesses; None: it is not worth it."""
+        if not promised:
+            return None
+        sequence, tally = contender.sequence, self._tally(contender.sequence)
+        if track.is_on_trial:
+            promised = max(promised, HOPE / round.plain_ms)
+        prospect = Prospect(
+            share=tally.need.share if self._has_text else 1.0,
+            saved_ms=round.plain_ms - 1 / promised,
+            read_ms=costs.reading_ms(round.guess_ms(track)) * round.num_sequences,
+            num_given=tally.num_given,
+            num_wanted=contender.tokens_wanted,
+        )
+        return choose(len(sequence.ids), lambda window: drafter.num_unread(sequence, window), prospect)
 
     def _judge(self, draft: _Draft, result: Verified, num_sequences: int, num_tokens: int) -> None:
         """Tells the drafter's track how many tokens were right and what they took, by the usual times."""

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from runtime.speculation.acceptance import Acceptance
 from runtime.speculation.pass_costs import PassCosts
 
-LOSS_TOKENS = 1.5
+LOSS_TOKENS = 2.0
 CREDIT_TOKENS = 4.0
-# So many of a prompt's last tokens are read by a draft model that has not paid yet, or a share of a longer prompt.
-TRIAL_WINDOW = 128
-TRIAL_SHARE = 16
 FIRST_PAUSE_TOKENS = 256
 FIRST_FREE_PAUSE_TOKENS = 64  # of guesses that take no time: another part of the text may suit them
 LONGEST_PAUSE_TOKENS = 4096
+OLD_TOKENS = 256
 # So many drafts are judged before what they promise is compared with what they cost.
 TRIAL_ROUNDS = 3
+DOUBT = 0.85
+# What one of which little is known may promise, in the rate without it.
+HOPE = 1.15
 # So many times in a row it may promise a loss.
 PATIENCE_ROUNDS = 8
 _FADING = 0.9  # of the tokens and times that rates are made of, with each round
@@ -42,10 +43,10 @@ class Track:
         self._first_pause_tokens = FIRST_PAUSE_TOKENS if costs is not None else FIRST_FREE_PAUSE_TOKENS
         self._pause_tokens = self._first_pause_tokens
         self._has_failed = False
-        self._has_paid = False
         self._begin_trial()
 
-    def _begin_trial(self) -> None:
+    def _begin_trial(self, tokens_out: int = 0) -> None:
+        self._judged_at = tokens_out
         self._num_rounds = self._num_losses = 0
         self._balance_tokens = 0.0
         self._tokens = self._ms = 0.0
@@ -54,10 +55,13 @@ class Track:
         """Whether it may guess, now that the engine has given so many tokens; a pause may end with this call."""
         if self._has_failed:
             return False
-        if self._resumes_at is not None and tokens_out >= self._resumes_at:
+        is_resumed = self._resumes_at is not None and tokens_out >= self._resumes_at
+        # What was seen so long ago says little, where it asks for time that is not given on the strength of it.
+        is_forgotten = self.costs is not None and not self.is_on_trial and tokens_out - self._judged_at > OLD_TOKENS
+        if is_resumed or (is_forgotten and not self.is_paused):
             self._resumes_at = None
             self.acceptance.forget_most()
-            self._begin_trial()
+            self._begin_trial(tokens_out)
         return self._resumes_at is None
 
     @property
@@ -70,15 +74,14 @@ class Track:
         """Whether too little was judged to compare it with anything."""
         return self._num_rounds < TRIAL_ROUNDS
 
-    def window(self, length: int, tokens_wanted: int) -> int | None:
-        """How many tokens of a text of that length should be read for guesses; None: all.
+    @property
+    def least_promise(self) -> float:
+        """What it must promise to be asked, in the rate without it.
 
-        Reading takes a draft model a tenth of the time in which it guesses as many.  As long as it never paid, only the
-        end is read; and of a text that is much longer than the answer can be, the end is all that can pay.
+        What it promises follows few guesses and measurements that other programs disturb: as long as it has not lost
+        much, it may promise a little less, so that more is seen of it.
         """
-        end = max(TRIAL_WINDOW, length // TRIAL_SHARE)
-        is_worth_all = self._has_paid and TRIAL_SHARE * tokens_wanted >= length
-        return None if is_worth_all or length <= end else end
+        return DOUBT if self._balance_tokens > -LOSS_TOKENS / 2 else 1.0
 
     @property
     def tokens_per_ms(self) -> float:
@@ -97,10 +100,10 @@ class Track:
     def judge(self, *, tokens: int, round_ms: float, plain_ms: float, tokens_out: int) -> None:
         """A round with a draft of it gave so many tokens.  plain_ms: a token without a draft."""
         self._num_rounds += 1
+        self._judged_at = tokens_out
         self._tokens = self._tokens * _FADING + tokens
         self._ms = self._ms * _FADING + round_ms
         self._balance_tokens = min(CREDIT_TOKENS, self._balance_tokens + tokens - round_ms / plain_ms)
-        self._has_paid |= self._num_rounds >= TRIAL_ROUNDS and self._balance_tokens > 0
         if self._balance_tokens == CREDIT_TOKENS:
             self._pause_tokens = self._first_pause_tokens
         # One long draft that was wrong may cost more than that, and the others pay for it.

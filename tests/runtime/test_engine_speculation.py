@@ -17,7 +17,7 @@ from runtime.machine import read_machine
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.placement import place
 from runtime.sampling import SamplingOptions
-from runtime.speculation import track
+from runtime.speculation import reading, track
 from runtime.speculation.loading import DraftFile
 from runtime.speculation.options import SpeculationOptions
 
@@ -49,7 +49,7 @@ def options(folder: Path, draft: str, *, length: int = 5, **fields: object) -> E
 def engine(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(track, "TRIAL_ROUNDS", 10**9)
     monkeypatch.setattr(track, "LOSS_TOKENS", 1e9)
-    monkeypatch.setattr(track, "TRIAL_WINDOW", 10**9)
+    monkeypatch.setattr(reading, "FREE_TOKENS", 10**9)
     with Engine.load(folder / "model.gguf", options(folder, request.param, max_sequences=2)) as engine:
         yield engine
 

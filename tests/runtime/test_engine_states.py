@@ -18,7 +18,7 @@ from runtime.machine import read_machine
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.placement import place
 from runtime.sampling import SamplingOptions
-from runtime.speculation import track
+from runtime.speculation import reading, track
 from runtime.speculation.options import SpeculationOptions
 
 FAMILIES = ("lfm2", "qwen35")
@@ -44,7 +44,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def engine(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(track, "TRIAL_ROUNDS", 10**9)
     monkeypatch.setattr(track, "LOSS_TOKENS", 1e9)
-    monkeypatch.setattr(track, "TRIAL_WINDOW", 10**9)
+    monkeypatch.setattr(reading, "FREE_TOKENS", 10**9)
     with Engine.load(path, OPTIONS) as engine:
         yield engine
 

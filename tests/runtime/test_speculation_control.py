@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafts import ChangedBinding, Pair, now_and_then, perfect, sure_and_wrong, useless, usual_ms
+from drafts import ChangedBinding, Pair, now_and_then, perfect, second_best, sure_and_wrong, useless, usual_ms
 from fake_device import plain_ids
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,14 @@ from runtime.options import EngineOptions
 from runtime.speculation.acceptance import Acceptance
 from runtime.speculation.options import SpeculationOptions, SpeculationReport
 from runtime.speculation.pass_costs import Pace, PassCosts
-from runtime.speculation.track import FIRST_FREE_PAUSE_TOKENS, FIRST_PAUSE_TOKENS, LONGEST_PAUSE_TOKENS, Track
+from runtime.speculation.track import (
+    FIRST_FREE_PAUSE_TOKENS,
+    FIRST_PAUSE_TOKENS,
+    LONGEST_PAUSE_TOKENS,
+    OLD_TOKENS,
+    TRIAL_ROUNDS,
+    Track,
+)
 
 PLAIN_MS = usual_ms(1)
 
@@ -162,6 +169,47 @@ def test_a_slow_moment_of_the_machine_stops_nothing() -> None:
 
     with Pair(change=perfect, target=Hiccups) as pair:
         assert report_of(elapsed_ms(pair, 300)[0]).state == "on"
+
+
+def test_a_busy_machine_seldom_stops_what_pays() -> None:
+    """Passes take a tenth more or less, and some three times as long; the draft is wrong once in ten times."""
+
+    def num_plain(seed: int) -> int:
+        random = np.random.default_rng(seed)
+
+        def noisy(cost):
+            return lambda count: cost(count) * random.lognormal(0, 0.1) * (3 if random.random() < 0.05 else 1)
+
+        def mostly(row: np.ndarray, position: int) -> np.ndarray:
+            return row if np.random.default_rng(131 * position + seed).random() > 0.1 else second_best(row, position)
+
+        with Pair(change=mostly, cost=noisy(usual_ms), draft_cost=noisy(lambda _: 3.5)) as pair:
+            return report_of(elapsed_ms(pair, 300)[0]).plain_tokens
+
+    assert sum(num_plain(seed) > 30 for seed in range(16)) <= 1, "a bad beginning may stop one of many"
+
+
+def test_what_was_seen_long_ago_is_tried_anew() -> None:
+    track = Track("guesses", (0.5,), PassCosts(Pace()))
+    for _ in range(TRIAL_ROUNDS):
+        track.acceptance.record(0, is_right=False)
+        track.judge(tokens=1, round_ms=14.0, plain_ms=10.0, tokens_out=10)
+    low = track.acceptance.mean
+    assert track.is_on(10 + OLD_TOKENS) and not track.is_on_trial
+    assert track.is_on(11 + OLD_TOKENS) and track.is_on_trial
+    assert track.acceptance.mean > low
+
+
+def test_one_slow_pass_is_not_taken_for_what_they_all_take() -> None:
+    costs = PassCosts(Pace())
+    for _ in range(4):
+        costs.record_plain(1, 10.0)
+    usual = costs.ms(4)
+    costs.record(4, 10 * usual)
+    assert costs.ms(4) <= 1.3 * usual
+    for _ in range(3):
+        costs.record(4, 3 * usual)
+    assert costs.ms(4) == pytest.approx(3 * usual)
 
 
 def test_a_machine_that_slows_down_as_a_whole_stops_nothing() -> None:
