@@ -46,9 +46,9 @@ RECORDS = {terms: Record(terms=terms) for terms in (1, 2)}
 
 
 def terms_for(precision: Precision, *, is_coarse: bool = False) -> int:
-    """fast: one term; exact: two; balanced: two but for coarse inputs, most of a feed-forward's (models/lowering.py).
+    """fast: one term; exact: two; balanced: two but for coarse inputs (models/lowering.py says which).
 
-    Decode reads the same bytes whatever the terms; prefill multiplies twice as often where there are two.  The head is
-    computed for single rows, so two terms cost nothing there.
+    Decode reads the same bytes whatever the terms; whatever computes many rows multiplies twice as often where there
+    are two.
     """
     return 2 if precision == "exact" or (precision == "balanced" and not is_coarse) else 1

@@ -39,9 +39,9 @@ from models.tensor_checks import EMBEDDING, Shapes, check_all_used, check_shapes
 
 HEAD = "output.weight"
 
-LEAST_COARSE_WIDTH = 1024
-"""Narrower models keep what goes into `ffn_down` fine: their answers suffer most from rounding it (SmolLM2 135M, 576
-wide: mean KL divergence 0.0039 for 0.0023; Qwen2.5 1.5B, 1,536 wide: 0.0005 for 0.0002), and they are fast anyway."""
+LEAST_ROBUST_WIDTH = 1024
+"""From here on what goes into `ffn_down` and the head may be rounded coarsely.  Narrower models suffer most from it
+(docs/quality.md) and are fast anyway."""
 
 
 def lower(
@@ -111,6 +111,7 @@ class _Lowering:
         self.query_gate = Buffer(name="qg", width=q_width)
         self.gated_query = Buffer(name="qq", width=2 * q_width)
         self.rope = lru_cache(self._rope)
+        self.is_robust = width >= LEAST_ROBUST_WIDTH and not architecture.suffers_from_rounding
         has_recurrent = any(self._is_recurrent(layer_idx) for layer_idx in range(hyperparameters.num_layers))
         if has_recurrent and architecture.mixer is None:
             raise ArchitectureError(
@@ -132,7 +133,8 @@ class _Lowering:
         head = HEAD if HEAD in self.tensors else EMBEDDING
         parts = (self._part(head.removesuffix(".weight"), self.logits),)
         divisor = self.numbers.logit_scale
-        yield Project(x=self.selected_normed, parts=parts, scale=None if divisor is None else 1.0 / divisor)
+        scale = None if divisor is None else 1.0 / divisor
+        yield Project(x=self.selected_normed, parts=parts, scale=scale, is_coarse=self.is_robust)
         cap = self.numbers.logit_soft_cap or self.architecture.logit_soft_cap
         if cap is not None:
             yield SoftCap(x=self.logits, cap=cap)
@@ -203,19 +205,17 @@ class _Lowering:
         if self.numbers.num_experts:
             yield self._experts(block, layer_idx)
             return
-        is_coarse = not self.architecture.has_sensitive_feed_forward
-        is_wide = self.numbers.width >= LEAST_COARSE_WIDTH
         yield GatedProject(
             x=self.normed,
             gate=f"{block}.ffn_gate.weight",
             up=f"{block}.ffn_up.weight",
             out=self.gated,
             activation=self.architecture.activation,
-            is_coarse=is_coarse,
+            is_coarse=not self.architecture.suffers_from_rounding,
             layer_idx=layer_idx,
         )
         yield from self._join(
-            f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx, is_coarse=is_coarse and is_wide
+            f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx, is_coarse=self.is_robust
         )
 
     def _experts(self, block: str, layer_idx: int) -> MixExperts:
