@@ -24,6 +24,7 @@ from models.program import (
     Normalize,
     Operation,
     Project,
+    Scale,
     SelectOutputs,
 )
 from models.recurrence import Convolve, DeltaRule, recurrence_weights
@@ -103,7 +104,7 @@ def _weight_costs(
     operation: Operation, tensors: Mapping[str, TensorLike], lanes: int, precision: Precision
 ) -> list[RowCost]:
     match operation:
-        case Normalize(weight=weight) | Attend(sinks=str(weight)):
+        case Normalize(weight=str(weight)) | Scale(weight=weight) | Attend(sinks=str(weight)):
             return [_vector(tensors[weight])]
         case Convolve() | DeltaRule():
             return [*(_vector(tensors[name]) for name in recurrence_weights(operation)), _state(operation)]
@@ -161,12 +162,12 @@ def _product(tensor: TensorLike, lanes: int, terms: int, *, num_parts: int = 1) 
 
 
 def _layers(segment: Segment, cache_types: CacheTypes) -> tuple[LayerCost, ...]:
-    heads = {attend.layer_idx: attend.num_heads for attend in segment.operations if isinstance(attend, Attend)}
     return tuple(
         LayerCost(
-            position_bytes=cache_types.page_bytes(layer.num_kv_heads, layer.head_dim) // PAGE_SIZE,
-            multiply_adds_per_position=2 * heads[layer_idx] * layer.head_dim,
-            window=layer.window,
+            position_bytes=cache_types.page_bytes(attend.cache.num_kv_heads, attend.cache.head_dim) // PAGE_SIZE,
+            multiply_adds_per_position=2 * attend.num_heads * attend.cache.head_dim,
+            window=attend.cache.window,
         )
-        for layer_idx, layer in segment.layers.items()
+        for attend in segment.operations
+        if isinstance(attend, Attend)
     )

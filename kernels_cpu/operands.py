@@ -111,6 +111,7 @@ PRODUCT_FLOATS = Layout(
      "bias", "scale", "mode", "count", "tokens_per_chunk")
 )  # fmt: skip
 CAP = Layout(("x", "x_stride", "width", "cap"))
+SCALE = Layout(("x", "x_stride", "width", "weight"))
 GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
 
 # route: 32-bit words [token][num_used experts, then weights, then pairs]; starts: int32 [experts + 1], the first pair

@@ -29,6 +29,7 @@ from models.program import (
     Part,
     Project,
     RotateAndStore,
+    Scale,
     SelectOutputs,
     buffers_of,
     multiplied_weights,
@@ -207,7 +208,7 @@ def make_plan(
         match operation:
             case Embed(weight=weight):
                 _add_matrix(plan, tensors, (weight,), isa)
-            case Normalize(weight=weight):
+            case Normalize(weight=str(weight)) | Scale(weight=weight):
                 _add_vector(plan, tensors, weight)
             case Project(x=x, parts=parts, is_coarse=is_coarse):
                 for part in parts:
@@ -303,7 +304,7 @@ def _steps_of(operation: object) -> int:
             return 12
         case Attend():
             return 3
-        case Embed() | Gate() | Convolve() | DeltaRule() | Normalize(heads=int()):
+        case Embed() | Gate() | Scale() | Convolve() | DeltaRule() | Normalize(heads=int()):
             return 2
         case _:
             return 1

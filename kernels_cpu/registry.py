@@ -79,6 +79,7 @@ def _row(kind: str) -> Kernel:
         "select": rows.make_select,
         "gate": rows.make_gate,
         "cap": rows.make_cap,
+        "scale": rows.make_scale,
         "separate": rows.make_separate,
     }
     return makers[kind]()

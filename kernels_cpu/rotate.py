@@ -1,4 +1,4 @@
-"""Normalises and rotates query and key heads, and writes keys and values into their pages.
+"""Normalises and rotates query and key heads, and writes keys and values into their pages (if there are some).
 
 One chunk is one token and one KV head with its query heads.  Lanes are 16 neighbouring elements of a head.
 Source of the rotation: Su et al., RoFormer; "neighbours" pairs elements 2i and 2i + 1, "halves" i and
@@ -75,11 +75,10 @@ def make_rotate(cache_types: CacheTypes):
     )
     o_per_kv, o_kv_heads, o_dim = offsets["heads_per_kv"], offsets["num_kv_heads"], offsets["head_dim"]
     o_q_norm, o_k_norm, o_epsilon, o_angles = (offsets[n] for n in ("q_norm", "k_norm", "epsilon", "angles"))
-    o_dimensions, o_neighbours, o_positions, o_slots = (
-        offsets[n] for n in ("dimensions", "is_neighbours", "positions", "slots")
+    o_dimensions, o_neighbours, o_temperature = (offsets[n] for n in ("dimensions", "is_neighbours", "temperature"))
+    o_positions, o_slots, o_tables, o_table_stride, o_cache, o_page_bytes, o_head_bytes = (
+        offsets[n] for n in ("positions", "slots", "page_tables", "table_stride", "cache", "page_bytes", "head_bytes")
     )
-    o_tables, o_table_stride, o_cache = offsets["page_tables"], offsets["table_stride"], offsets["cache"]
-    o_page_bytes, o_head_bytes, o_temperature = (offsets[n] for n in ("page_bytes", "head_bytes", "temperature"))
 
     def rotate(o, chunk):
         num_kv_heads, head_dim, per_kv = word(o + o_kv_heads), word(o + o_dim), word(o + o_per_kv)
@@ -90,7 +89,7 @@ def make_rotate(cache_types: CacheTypes):
         k = word(o + o_k) + token * word(o + o_k_stride) + kv_head * head_dim * 4
         v = word(o + o_v) + token * word(o + o_v_stride) + kv_head * head_dim * 4
         q = word(o + o_q) + token * word(o + o_q_stride) + kv_head * per_kv * head_dim * 4
-        for head in range(per_kv + 1):
+        for head in range(per_kv + 1 if word(o + o_k) != 0 else per_kv):
             is_key = head == per_kv
             x, weight = (k, word(o + o_k_norm)) if is_key else (q + head * head_dim * 4, word(o + o_q_norm))
             if weight != 0:
@@ -101,6 +100,8 @@ def make_rotate(cache_types: CacheTypes):
                 warm_head(x, head_dim, position, o + o_temperature)
             if is_transformed:
                 transform_head(x, head_dim)
+        if word(o + o_k) == 0:
+            return
         table = word(o + o_tables) + load_i32(word(o + o_slots) + 4 * token) * word(o + o_table_stride)
         page = load_i32(table + position // PAGE_SIZE * 4)
         block = word(o + o_cache) + page * word(o + o_page_bytes) + kv_head * word(o + o_head_bytes)

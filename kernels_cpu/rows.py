@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
-from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SELECT, SEPARATE
+from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SCALE, SELECT, SEPARATE
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
 from kernels_cpu.product import GELU_GATE, SIGMOID_GATE, SILU_GATE, SWIGLU_GATE, activate, clamp_and_shift
 from kernels_cpu.tile import emit_unpacked_block
@@ -192,7 +192,7 @@ def cap_row(x, width, cap):
 
 
 def make_normalize():
-    """out = x / rms(x) * weight, kept as floats (stored or added) and as records, whatever is wanted.
+    """out = x / rms(x) * weight (address 0: none), kept as floats (stored or added) and as records, whatever is wanted.
 
     One chunk is a row, or one of its heads of `width` values (without records then).
     """
@@ -213,7 +213,9 @@ def make_normalize():
         mean = sum_of_squares(x, width) / types.float32(width)
         factor = splat(types.float32(1.0) / square_root(mean + load_float(o + o_epsilon)))
         for column in range(0, width, WIDTH):
-            value = load(x + 4 * column) * factor * load(weight + 4 * column)
+            value = load(x + 4 * column) * factor
+            if weight != 0:
+                value = value * load(weight + 4 * column)
             store(out + 4 * column, load(out + 4 * column) + value if add else value)
         write_records(out, width, 0, word(o + o_blocks), token, padded, word(o + o_single), word(o + o_double))
 
@@ -283,6 +285,18 @@ def make_cap():
         cap_row(x, word(o + o_width), limit)
 
     return cap
+
+
+def make_scale():
+    """x = x * weight, in place."""
+    o_x, o_x_stride, o_width, o_weight = (SCALE.offset(n) for n in SCALE.names)
+
+    def scale(o, row):
+        x, factor = word(o + o_x) + row * word(o + o_x_stride), splat(load_float(word(o + o_weight)))
+        for column in range(0, word(o + o_width), WIDTH):
+            store(x + 4 * column, load(x + 4 * column) * factor)
+
+    return scale
 
 
 @intrinsic

@@ -29,6 +29,7 @@ from models.program import (
     Project,
     Rope,
     RotateAndStore,
+    Scale,
     SelectOutputs,
     SoftCap,
     buffers_of,
@@ -114,7 +115,7 @@ class StepMaker:
             case GatedProject():
                 yield from self._gated(operation)
             case Gate():
-                yield from self._gate(operation.gate, operation.up, operation.activation)
+                yield from self._gate(operation.gate, operation.up, operation.activation, operation.up_start)
             case MixExperts():
                 yield from ExpertSteps(self, operation).all()
                 yield from self.quantize(operation.out)
@@ -128,6 +129,9 @@ class StepMaker:
                 yield self._select(operation)
             case SoftCap():
                 yield self._cap(operation)
+            case Scale():
+                yield self._scale(operation)
+                yield from self.quantize(operation.x)
 
     def step(self, kernel: str, layout: Layout, values: Mapping[str, int], fixed: int, count: str) -> Step:
         """So many chunks for each that is counted."""
@@ -152,6 +156,9 @@ class StepMaker:
 
     def floats(self, name: str, buffer: Buffer) -> dict[str, int]:
         return {name: self.places.floats[buffer.name], f"{name}_stride": self._area(buffer).row_bytes}
+
+    def _floats_or_none(self, name: str, buffer: Buffer | None) -> dict[str, int]:
+        return {name: 0, f"{name}_stride": 0} if buffer is None else self.floats(name, buffer)
 
     # --- operations ---------------------------------------------------------------------------------------
     def _embed(self, operation: Embed) -> Step:
@@ -280,22 +287,23 @@ class StepMaker:
             yield self.product(self.plan.matrix_of(operation.up), operation.x, up, 0, STORE, terms, True)
             yield from self._gate(operation.out, up, operation.activation)
 
-    def _gate(self, gate: Buffer, up: Buffer, activation: Activation) -> Iterator[Step]:
-        yield self.gate(gate, up, activation, self._count(gate))
+    def _gate(self, gate: Buffer, up: Buffer, activation: Activation, up_start: int = 0) -> Iterator[Step]:
+        yield self.gate(gate, up, activation, self._count(gate), up_start=up_start)
         yield from self.quantize(gate)
 
-    def gate(self, gate: Buffer, up: Buffer, activation: Activation, count: str, rows_each: int = 1) -> Step:
+    def gate(
+        self, gate: Buffer, up: Buffer, activation: Activation, count: str, rows_each: int = 1, up_start: int = 0
+    ) -> Step:
         """What becomes of gate and up, where they stand apart; rows_each: rows for each one that is counted."""
         values = {
             **self.floats("gate", gate), **self.floats("up", up), "width": gate.width, "mode": MODES[activation],
         }  # fmt: skip
+        values["up"] += 4 * up_start
         return Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=rows_each, count=count, per_chunk=1)
 
-    def _cache(self, layer_idx: int) -> dict[str, int]:
-        layer = self.segment.program.layers[layer_idx]
-        assert isinstance(layer, KvLayer), "a layer with attention keeps keys and values"
+    def _cache(self, layer: KvLayer, layer_idx: int | None) -> dict[str, int]:
         return {
-            "cache": self.places.caches[layer_idx],
+            "cache": 0 if layer_idx is None else self.places.caches[layer_idx],
             "page_bytes": self.places.cache_types.page_bytes(layer.num_kv_heads, layer.head_dim),
             "head_bytes": self.places.cache_types.head_bytes(layer.head_dim),
             "page_tables": self.places.batch["page_tables"],
@@ -309,9 +317,9 @@ class StepMaker:
         cache, rope, temperature = operation.cache, operation.rope, operation.temperature
         values = {
             **self.floats("q", operation.q),
-            **self.floats("k", operation.k),
-            **self.floats("v", operation.v),
-            **self._cache(operation.layer_idx),
+            **self._floats_or_none("k", operation.k),
+            **self._floats_or_none("v", operation.v),
+            **self._cache(cache, None if operation.k is None else operation.layer_idx),
             "heads_per_kv": operation.num_heads // cache.num_kv_heads,
             "q_norm": self.vector(operation.q_norm),
             "k_norm": self.vector(operation.k_norm),
@@ -337,7 +345,7 @@ class StepMaker:
         values = {
             **self.floats("q", operation.q),
             **self.floats("out", operation.out),
-            **self._cache(operation.layer_idx),
+            **self._cache(cache, operation.layer_idx if operation.source_idx is None else operation.source_idx),
             "heads_per_kv": operation.num_heads // cache.num_kv_heads,
             "scale": float_word(operation.scale),
             "window": cache.window or 0,
@@ -360,6 +368,13 @@ class StepMaker:
         x = operation.x
         values = {**self.floats("x", x), "width": x.width, "cap": float_word(operation.cap)}
         return Step(kernel="row-cap", layout=operands.CAP, values=values, fixed=1, count=self._count(x), per_chunk=1)
+
+    def _scale(self, operation: Scale) -> Step:
+        x = operation.x
+        values = {**self.floats("x", x), "width": x.width, "weight": self.vector(operation.weight)}
+        return Step(
+            kernel="row-scale", layout=operands.SCALE, values=values, fixed=1, count=self._count(x), per_chunk=1
+        )
 
     def _select(self, operation: SelectOutputs) -> Step:
         values = {

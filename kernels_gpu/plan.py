@@ -25,6 +25,7 @@ from models.program import (
     Project,
     Rope,
     RotateAndStore,
+    Scale,
     SelectOutputs,
     buffers_of,
 )
@@ -215,6 +216,11 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
         raise UnsupportedError(
             "the model has layers that keep a state, which the GPU kernels can't do: load it on the CPU"
         )
+    if any(map(_is_unknown, segment.program.operations)):
+        raise UnsupportedError(
+            "the model has operations that the GPU kernels can't do yet (values normalised without weights, scaled"
+            " layers): load it on the CPU"
+        )
     plan = Plan()
     wanted: dict[str, set[int]] = {}
     buffers = {segment.program.hidden.name: segment.program.hidden}
@@ -229,6 +235,14 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
         terms = frozenset(wanted.get(name, ()))
         plan.areas[name] = Area(buffer=buffer, rows=rows, is_output=name in outputs, terms=terms)
     return plan
+
+
+def _is_unknown(operation: Operation) -> bool:
+    match operation:
+        case Scale() | Normalize(weight=None):
+            return True
+        case _:
+            return False
 
 
 def _add_operation(
@@ -247,7 +261,7 @@ def _add_operation(
     match operation:
         case Embed(weight=weight):
             _add_matrix(plan, tensors, weight)
-        case Normalize(x=x, weight=weight):
+        case Normalize(x=x, weight=str(weight)):
             if x.width % UNIT:
                 raise UnsupportedError(f"norm {weight} has {x.width} values; the GPU kernels take multiples of {UNIT}")
             _add_vector(plan, tensors, weight)

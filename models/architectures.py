@@ -48,6 +48,9 @@ class Architecture:
     local_rope_base: the rotation base of layers with a window (theirs is never scaled); None: as in the other layers.
     mixer: what recurrent layers have in attention's place; None: there are no such layers.
     attention_every: layers n - 1, 2n - 1, ... have attention, the others are recurrent.
+    attention_scale: what q K^T is multiplied by; None: one over the square root of a head's length.
+    normalizes_values: every head of v is normalised, without weights.  value_is_key: layers that see the whole
+        context take for v what their keys are made of, where they have no attn_v.
     has_query_gates: behind each head's query stand as many values, through whose sigmoid its result goes.
     output_norm: what the file calls the norm before the head.
     """
@@ -74,6 +77,9 @@ class Architecture:
     mixer: MixerKind | None = None
     attention_every: int | None = None
     has_query_gates: bool = False
+    attention_scale: float | None = None
+    normalizes_values: bool = False
+    value_is_key: bool = False
     output_norm: str = "output_norm"
     mathematics: frozenset[str] = frozenset()
     scales_of_sizes: tuple[ScaleOfSize, ...] = ()
@@ -189,6 +195,24 @@ GEMMA3 = Architecture(
     scales_of_sizes=(ScaleOfSize(num_layers=62, width_per_query=168),),
 )
 
+# The text part: files of pictures and sound are others.
+GEMMA4 = Architecture(
+    name="gemma4",
+    rope_pairing="halves",
+    activation="gelu_tanh",
+    qk_norm="heads",
+    normalizes_values=True,
+    value_is_key=True,
+    attention_scale=1.0,
+    has_post_norms=True,
+    suffers_from_rounding=True,
+    embedding_scale="sqrt_width",
+    rope_base=1_000_000.0,
+    local_rope_base=10_000.0,
+    global_every=6,
+    mathematics=frozenset({"final_logit_softcapping"}),
+)
+
 LFM2 = Architecture(
     name="lfm2",
     rope_pairing="halves",
@@ -227,6 +251,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             OLMO2,
             GEMMA2,
             GEMMA3,
+            GEMMA4,
             GPT_OSS,
             LFM2,
             QWEN35,

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from models.errors import ArchitectureError, quoted
+from models.errors import ArchitectureError
+from models.metadata_keys import MetadataKeys, shown
 
 ScalingKind = Literal["none", "linear", "yarn", "longrope", "llama3"]
 
@@ -34,7 +33,6 @@ _SPECIAL_KEYS: Mapping[str, str] = {
 # Larger counts than any model has: beyond them a number is damage.
 _MOST_LAYERS = 4096
 _MOST_EXPERTS = 4096
-_MOST_VALUES = 1 << 24
 _MOST_INPUTS = 64
 _MOST_POSITIONS = 1 << 31
 
@@ -83,6 +81,10 @@ class Hyperparameters:
     num_spare_layers: layers that stand behind the others in the file and guess further tokens; they aren't run.
     recurrent_layers: for every layer whether it has no attention.  attention_every: the same as a period: layers n - 1,
     2n - 1, ... have attention.  convolution_length: inputs that a recurrent layer's convolution sees.
+    local_head_dim, local_rope_dimensions: of layers with a window, where they differ.  kv_heads_of_layers,
+    feed_forward_widths: of every layer, where they differ (num_kv_heads and feed_forward_width are the largest then).
+    num_shared_layers: so many of the last layers attend to what earlier ones keep.  per_layer_width: values
+    for each layer of a token's second embedding (0: there is none).
     """
 
     architecture: str
@@ -115,63 +117,20 @@ class Hyperparameters:
     attention_every: int | None = None
     convolution_length: int | None = None
     delta: DeltaNumbers | None = None
+    local_head_dim: int | None = None
+    local_rope_dimensions: int | None = None
+    kv_heads_of_layers: tuple[int, ...] | None = None
+    feed_forward_widths: tuple[int, ...] | None = None
+    num_shared_layers: int = 0
+    per_layer_width: int = 0
 
+    def kv_heads(self, layer_idx: int) -> int:
+        """KV heads of a layer that has some."""
+        return self.num_kv_heads if self.kv_heads_of_layers is None else self.kv_heads_of_layers[layer_idx]
 
-class _Keys:
-    """Reads checked values under one architecture's prefix."""
-
-    def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
-        self.metadata = metadata
-        self.architecture = architecture
-
-    def find(self, key: str) -> tuple[str, Any]:
-        full_key = f"{self.architecture}.{key}"
-        value = self.metadata.get(full_key)
-        return full_key, value.tolist() if isinstance(value, np.ndarray) else value
-
-    def integer(self, key: str, *, at_most: int = _MOST_VALUES) -> int:
-        value = self.optional_integer(key, at_most=at_most)
-        if value is None:
-            raise ArchitectureError(
-                f"The file's metadata lacks {self.architecture}.{key}, a whole number that a model can't run without."
-            )
-        return value
-
-    def optional_integer(self, key: str, *, at_least: int = 1, at_most: int = _MOST_VALUES) -> int | None:
-        """A whole number; a list is one where its items agree (some converters write a number for each layer)."""
-        full_key, value = self.find(key)
-        if value is None:
-            return None
-        if isinstance(value, list):
-            if not value or any(item != value[0] for item in value):
-                raise ArchitectureError(f"{full_key} differs from layer to layer, which Tandem can't run yet.")
-            value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
-            raise ArchitectureError(
-                f"{full_key} is {_shown(value)}; a whole number from {at_least} to {at_most} was expected."
-            )
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self.optional_number(key)
-        return default if value is None else value
-
-    def optional_number(self, key: str, *, at_least: float = 1e-6, at_most: float = 1e12) -> float | None:
-        """A positive number; 0 means silence, as converters write it."""
-        full_key, value = self.find(key)
-        if value is None or value == 0:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value <= at_most:
-            raise ArchitectureError(
-                f"{full_key} is {_shown(value)}; a number from {at_least:g} to {at_most:g} was expected."
-            )
-        return float(value)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
+    def gated_width(self, layer_idx: int) -> int:
+        """Values of the gated product of a layer."""
+        return self.feed_forward_width if self.feed_forward_widths is None else self.feed_forward_widths[layer_idx]
 
 
 def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str] = frozenset()) -> Hyperparameters:
@@ -180,17 +139,18 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
     mathematics: keys of what the family may ask for beyond plain Llamas.
     """
     architecture = architecture_name(metadata)
-    keys = _Keys(metadata, architecture)
+    keys = MetadataKeys(metadata, architecture)
     _refuse_unknown_mathematics(keys, mathematics)
     width = keys.integer("embedding_length")
     num_heads = keys.integer("attention.head_count")
     num_layers, num_spare_layers = _layers(keys)
-    num_kv_heads, recurrent_layers = _kv_heads(keys, num_layers)
-    num_kv_heads = num_kv_heads or num_heads
-    if num_heads % num_kv_heads:
-        raise ArchitectureError(
-            f"{architecture}.attention.head_count is {num_heads}, which its {num_kv_heads} KV heads don't divide."
-        )
+    kv_heads, recurrent_layers = _kv_heads(keys, num_layers)
+    kv_heads = kv_heads or (num_heads,)
+    for count in kv_heads:
+        if num_heads % count:
+            raise ArchitectureError(
+                f"{architecture}.attention.head_count is {num_heads}, which its {count} KV heads don't divide."
+            )
     head_dim = _head_dim(keys, width, num_heads)
     context_length = keys.integer("context_length", at_most=_MOST_POSITIONS)
     epsilon = keys.optional_number("attention.layer_norm_rms_epsilon", at_least=1e-30, at_most=1.0)
@@ -199,7 +159,8 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
             f"The file's metadata lacks {architecture}.attention.layer_norm_rms_epsilon,"
             " a small number that a model can't run without."
         )
-    feed_forward_width = keys.integer("feed_forward_length")
+    widths = keys.integers("feed_forward_length", num_layers)
+    feed_forward_width = max(widths)
     num_experts, num_used_experts = _experts(keys)
     return Hyperparameters(
         architecture=architecture,
@@ -208,7 +169,7 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         width=width,
         feed_forward_width=feed_forward_width,
         num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
+        num_kv_heads=max(kv_heads),
         head_dim=head_dim,
         norm_epsilon=epsilon,
         rope_dimensions=_rope_dimensions(keys, head_dim),
@@ -233,6 +194,12 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         convolution_length=keys.optional_integer("shortconv.l_cache", at_least=2, at_most=_MOST_INPUTS)
         or keys.optional_integer("ssm.conv_kernel", at_least=2, at_most=_MOST_INPUTS),
         delta=_delta(keys),
+        local_head_dim=_local_head_dim(keys),
+        local_rope_dimensions=keys.optional_integer("rope.dimension_count_swa"),
+        kv_heads_of_layers=kv_heads if len(set(kv_heads)) > 1 else None,
+        feed_forward_widths=widths if len(set(widths)) > 1 else None,
+        num_shared_layers=keys.optional_integer("attention.shared_kv_layers", at_least=0, at_most=num_layers - 1) or 0,
+        per_layer_width=keys.optional_integer("embedding_length_per_layer_input", at_least=0) or 0,
     )
 
 
@@ -241,44 +208,47 @@ def architecture_name(metadata: Mapping[str, Any]) -> str:
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or not name:
         raise ArchitectureError(
-            f"The file's general.architecture is {_shown(name)}; the name of an architecture was expected."
+            f"The file's general.architecture is {shown(name)}; the name of an architecture was expected."
         )
     return name
 
 
-def _refuse_unknown_mathematics(keys: _Keys, known: frozenset[str]) -> None:
+def _refuse_unknown_mathematics(keys: MetadataKeys, known: frozenset[str]) -> None:
     for key, meaning in _SPECIAL_KEYS.items():
         full_key, value = keys.find(key)
         if value and key not in known:
             raise ArchitectureError(
-                f"{full_key} is {_shown(value)}: Tandem can't run {meaning} in this architecture yet."
+                f"{full_key} is {shown(value)}: Tandem can't run {meaning} in this architecture yet."
             )
     if keys.find("attention.causal")[1] is False:
         raise ArchitectureError(f"{keys.architecture}.attention.causal is false: the model doesn't write text.")
 
 
-def _layers(keys: _Keys) -> tuple[int, int]:
+def _layers(keys: MetadataKeys) -> tuple[int, int]:
     """Layers that are run, and those behind them that guess further tokens."""
     num_layers = keys.integer("block_count", at_most=_MOST_LAYERS)
     num_spare = keys.optional_integer("nextn_predict_layers", at_least=0, at_most=num_layers - 1) or 0
     return num_layers - num_spare, num_spare
 
 
-def _kv_heads(keys: _Keys, num_layers: int) -> tuple[int | None, tuple[bool, ...] | None]:
-    """KV heads of a layer, and where a list gives some layers none, for every layer whether that is so."""
-    full_key, value = keys.find("attention.head_count_kv")
+def _kv_heads(keys: MetadataKeys, num_layers: int) -> tuple[tuple[int, ...] | None, tuple[bool, ...] | None]:
+    """KV heads of every layer (or of all), and where a list gives some none, for every layer whether that is so."""
+    key = "attention.head_count_kv"
+    full_key, value = keys.find(key)
+    if value is None:
+        return None, None
     if not isinstance(value, list) or not any(value) or all(value):
-        return keys.optional_integer("attention.head_count_kv"), None
+        return keys.integers(key, num_layers), None
     if len(value) < num_layers:
         raise ArchitectureError(
             f"{full_key} has {len(value)} items; one for each of the {num_layers} layers was expected."
         )
     used = [item for item in value if item]
     keys.metadata = {**keys.metadata, full_key: used}
-    return keys.optional_integer("attention.head_count_kv"), tuple(not item for item in value[:num_layers])
+    return (keys.integer(key),), tuple(not item for item in value[:num_layers])
 
 
-def _delta(keys: _Keys) -> DeltaNumbers | None:
+def _delta(keys: MetadataKeys) -> DeltaNumbers | None:
     """Of a delta rule, under the names that converters borrow from state-space models."""
     inner = keys.optional_integer("ssm.inner_size", at_least=0)
     if not inner:
@@ -297,7 +267,7 @@ def _delta(keys: _Keys) -> DeltaNumbers | None:
     )
 
 
-def _experts(keys: _Keys) -> tuple[int, int]:
+def _experts(keys: MetadataKeys) -> tuple[int, int]:
     """How many experts there are and how many a token uses; 0, 0 where there are none."""
     num_experts = keys.optional_integer("expert_count", at_least=0, at_most=_MOST_EXPERTS) or 0
     if num_experts == 0:
@@ -305,7 +275,7 @@ def _experts(keys: _Keys) -> tuple[int, int]:
     return num_experts, keys.integer("expert_used_count", at_most=num_experts)
 
 
-def _head_dim(keys: _Keys, width: int, num_heads: int) -> int:
+def _head_dim(keys: MetadataKeys, width: int, num_heads: int) -> int:
     key_length = keys.optional_integer("attention.key_length")
     if key_length is None and width % num_heads:
         raise ArchitectureError(
@@ -322,7 +292,19 @@ def _head_dim(keys: _Keys, width: int, num_heads: int) -> int:
     return head_dim
 
 
-def _rope_dimensions(keys: _Keys, head_dim: int) -> int:
+def _local_head_dim(keys: MetadataKeys) -> int | None:
+    """Of layers with a window, where the file gives them heads of their own."""
+    key_length = keys.optional_integer("attention.key_length_swa")
+    value_length = keys.optional_integer("attention.value_length_swa")
+    if value_length != key_length:
+        raise ArchitectureError(
+            f"{keys.architecture}.attention.value_length_swa is {value_length} and the length of a key {key_length}:"
+            " Tandem can't run heads whose keys and values differ in length yet."
+        )
+    return key_length
+
+
+def _rope_dimensions(keys: MetadataKeys, head_dim: int) -> int:
     dimensions = keys.optional_integer("rope.dimension_count") or head_dim
     if dimensions % 2 or dimensions > head_dim:
         raise ArchitectureError(
@@ -332,13 +314,13 @@ def _rope_dimensions(keys: _Keys, head_dim: int) -> int:
     return dimensions
 
 
-def _rope_scaling(keys: _Keys, context_length: int) -> RopeScaling:
+def _rope_scaling(keys: MetadataKeys, context_length: int) -> RopeScaling:
     full_key, kind = keys.find("rope.scaling.type")
     factor = keys.optional_number("rope.scaling.factor") or keys.number("rope.scale_linear", 1.0)
     if kind is None:  # files from before the key existed scale linearly
         kind = "none" if factor == 1.0 else "linear"
     if kind not in get_args(ScalingKind):
-        raise ArchitectureError(f"{full_key} is {_shown(kind)}; Tandem knows {', '.join(get_args(ScalingKind))}.")
+        raise ArchitectureError(f"{full_key} is {shown(kind)}; Tandem knows {', '.join(get_args(ScalingKind))}.")
     original = keys.optional_integer("rope.scaling.original_context_length", at_least=0, at_most=_MOST_POSITIONS)
     return RopeScaling(
         kind=kind,
@@ -354,12 +336,12 @@ def _rope_scaling(keys: _Keys, context_length: int) -> RopeScaling:
     )
 
 
-def _window_pattern(keys: _Keys, num_layers: int) -> int | tuple[bool, ...] | None:
+def _window_pattern(keys: MetadataKeys, num_layers: int) -> int | tuple[bool, ...] | None:
     key = "attention.sliding_window_pattern"
     return _flags(keys, key, num_layers) or keys.optional_integer(key, at_most=_MOST_LAYERS)
 
 
-def _flags(keys: _Keys, key: str, num_layers: int, num_spare: int = 0) -> tuple[bool, ...] | None:
+def _flags(keys: MetadataKeys, key: str, num_layers: int, num_spare: int = 0) -> tuple[bool, ...] | None:
     """What a list says of each layer that is run; None where the value is no list."""
     full_key, value = keys.find(key)
     if not isinstance(value, list):

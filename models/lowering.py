@@ -29,6 +29,7 @@ from models.program import (
     Project,
     Rope,
     RotateAndStore,
+    Scale,
     SelectOutputs,
     SoftCap,
     Temperature,
@@ -38,6 +39,7 @@ from models.rope import RopeFactors, make_rope
 from models.tensor_checks import EMBEDDING, Shapes, check_all_used, check_shapes, shape_of
 
 HEAD = "output.weight"
+LAYERS_EMBEDDING = "per_layer_token_embd.weight"
 
 LEAST_ROBUST_WIDTH = 1024
 """From here on what goes into `ffn_down` and the head may be rounded coarsely.  Narrower models suffer most from it
@@ -94,22 +96,15 @@ class _Lowering:
         self.context_size = context_size
         self.vocab_size = shape_of(EMBEDDING, tensors)[0]
         width = hyperparameters.width
-        q_width = hyperparameters.num_heads * hyperparameters.head_dim
-        kv_width = hyperparameters.num_kv_heads * hyperparameters.head_dim
         self.hidden = Buffer(name="x", width=width)
         self.normed = Buffer(name="h", width=width) if architecture.has_pre_norms else self.hidden
         self.branch = Buffer(name="b", width=width)
-        self.q = Buffer(name="q", width=q_width)
-        self.k = Buffer(name="k", width=kv_width)
-        self.v = Buffer(name="v", width=kv_width)
-        self.attended = Buffer(name="a", width=q_width)
-        self.gated = Buffer(name="g", width=hyperparameters.feed_forward_width)
+        self.per_layer = Buffer(name="p", width=hyperparameters.num_layers * hyperparameters.per_layer_width)
         self.scores = Buffer(name="r", width=hyperparameters.num_experts)
         self.selected = Buffer(name="y", width=width)
         self.selected_normed = Buffer(name="z", width=width)
         self.logits = Buffer(name="logits", width=self.vocab_size)
-        self.query_gate = Buffer(name="qg", width=q_width)
-        self.gated_query = Buffer(name="qq", width=2 * q_width)
+        self.sized: dict[str, dict[int, Buffer]] = {}
         self.rope = lru_cache(self._rope)
         self.is_robust = width >= LEAST_ROBUST_WIDTH and not architecture.suffers_from_rounding
         has_recurrent = any(self._is_recurrent(layer_idx) for layer_idx in range(hyperparameters.num_layers))
@@ -122,12 +117,18 @@ class _Lowering:
 
     def operations(self) -> Iterator[Operation]:
         yield Embed(weight=EMBEDDING, out=self.hidden, scale=self._embedding_scale())
+        if self.numbers.per_layer_width:
+            yield from self._embed_per_layer()
         for layer_idx in range(self.numbers.num_layers):
             if self._is_recurrent(layer_idx):
                 yield from self._recurrence(layer_idx)
             else:
                 yield from self._attention(layer_idx)
             yield from self._feed_forward(layer_idx)
+            if self.numbers.per_layer_width:
+                yield from self._join_per_layer(layer_idx)
+            if (scale := f"blk.{layer_idx}.layer_output_scale.weight") in self.tensors:
+                yield Scale(x=self.hidden, weight=scale, layer_idx=layer_idx)
         yield SelectOutputs(x=self.hidden, out=self.selected)
         yield self._norm(self.architecture.output_norm, self.selected, self.selected_normed, None)
         head = HEAD if HEAD in self.tensors else EMBEDDING
@@ -148,46 +149,50 @@ class _Lowering:
         numbers, cache = self.numbers, self.cache(layer_idx)
         block = f"blk.{layer_idx}"
         yield from self._pre_norm(f"{block}.attn_norm", layer_idx)
-        required, has_gates = self.architecture.requires_qkv_bias, self.architecture.has_query_gates
-        outs = {"q": self.gated_query if has_gates else self.q, "k": self.k, "v": self.v}
-        parts = tuple(self._part(f"{block}.attn_{name}", out, requires_bias=required) for name, out in outs.items())
+        q_width, kv_width = numbers.num_heads * cache.head_dim, cache.num_kv_heads * cache.head_dim
+        has_gates, stores = self.architecture.has_query_gates, self._source(layer_idx) == layer_idx
+        q, query_gate = self._buffer("q", q_width), self._buffer("qg", q_width)
+        k, v = (self._buffer("k", kv_width), self._buffer("v", kv_width)) if stores else (None, None)
+        outs = {"q": self._buffer("qq", 2 * q_width) if has_gates else q, "k": k, "v": v}
+        parts = tuple(self._head_part(block, name, out, cache) for name, out in outs.items() if out is not None)
         yield Project(x=self.normed, parts=parts, layer_idx=layer_idx)
         if has_gates:
-            yield Separate(
-                x=self.gated_query, first=self.q, second=self.query_gate, run=numbers.head_dim, layer_idx=layer_idx
-            )
+            yield Separate(x=outs["q"], first=q, second=query_gate, run=cache.head_dim, layer_idx=layer_idx)
         q_norm, k_norm = f"{block}.attn_q_norm", f"{block}.attn_k_norm"
         if self.architecture.qk_norm == "rows":
-            yield self._norm(q_norm, self.q, self.q, layer_idx)
-            yield self._norm(k_norm, self.k, self.k, layer_idx)
+            yield from (self._norm(name, x, x, layer_idx) for name, x in ((q_norm, q), (k_norm, k)) if x is not None)
+        if self.architecture.normalizes_values and v is not None:
+            heads, epsilon = cache.num_kv_heads, numbers.norm_epsilon
+            yield Normalize(x=v, weight=None, out=v, epsilon=epsilon, heads=heads, layer_idx=layer_idx)
         has_head_norms = self.architecture.qk_norm == "heads"
         yield RotateAndStore(
-            q=self.q,
-            k=self.k,
-            v=self.v,
+            q=q,
+            k=k,
+            v=v,
             num_heads=numbers.num_heads,
             cache=cache,
             rope=self.rope(is_local=cache.window is not None) if self._has_rope(layer_idx) else None,
             q_norm=f"{q_norm}.weight" if has_head_norms else None,
-            k_norm=f"{k_norm}.weight" if has_head_norms else None,
+            k_norm=f"{k_norm}.weight" if has_head_norms and stores else None,
             epsilon=numbers.norm_epsilon if has_head_norms else 0.0,
             temperature=self._temperature(),
             layer_idx=layer_idx,
         )
+        attended = self._buffer("a", q_width)
         yield Attend(
-            q=self.q,
-            out=self.attended,
+            q=q,
+            out=attended,
             num_heads=numbers.num_heads,
             cache=cache,
             scale=self._attention_scale(),
             soft_cap=numbers.attention_soft_cap or self.architecture.attention_soft_cap,
             sinks=f"{block}.attn_sinks.weight" if self.architecture.has_sinks else None,
+            source_idx=None if stores else self._source(layer_idx),
             layer_idx=layer_idx,
         )
-        attended = self.attended
         if has_gates:
-            yield Gate(gate=self.query_gate, up=attended, activation="sigmoid", layer_idx=layer_idx)
-            attended = self.query_gate
+            yield Gate(gate=query_gate, up=attended, activation="sigmoid", layer_idx=layer_idx)
+            attended = query_gate
         yield from self._join(f"{block}.attn_output", attended, f"{block}.post_attention_norm", layer_idx)
 
     def _recurrence(self, layer_idx: int) -> Iterator[Operation]:
@@ -205,18 +210,17 @@ class _Lowering:
         if self.numbers.num_experts:
             yield self._experts(block, layer_idx)
             return
+        gated = self._buffer("g", self.numbers.gated_width(layer_idx))
         yield GatedProject(
             x=self.normed,
             gate=f"{block}.ffn_gate.weight",
             up=f"{block}.ffn_up.weight",
-            out=self.gated,
+            out=gated,
             activation=self.architecture.activation,
             is_coarse=not self.architecture.suffers_from_rounding,
             layer_idx=layer_idx,
         )
-        yield from self._join(
-            f"{block}.ffn_down", self.gated, f"{block}.post_ffw_norm", layer_idx, is_coarse=self.is_robust
-        )
+        yield from self._join(f"{block}.ffn_down", gated, f"{block}.post_ffw_norm", layer_idx, is_coarse=self.is_robust)
 
     def _experts(self, block: str, layer_idx: int) -> MixExperts:
         numbers = self.numbers
@@ -240,6 +244,46 @@ class _Lowering:
             activation=self.architecture.activation,
             layer_idx=layer_idx,
         )
+
+    def _embed_per_layer(self) -> Iterator[Operation]:
+        """A second embedding of every token, with as many values for each layer, and what the first one adds to it."""
+        numbers, projected = self.numbers, Buffer(name="pp", width=self.per_layer.width)
+        yield Embed(weight=LAYERS_EMBEDDING, out=self.per_layer, scale=math.sqrt(numbers.per_layer_width), layer_idx=0)
+        parts = (self._part("per_layer_model_proj", projected),)
+        yield Project(x=self.hidden, parts=parts, scale=1.0 / math.sqrt(numbers.width), layer_idx=0)
+        yield Normalize(
+            x=projected,
+            weight="per_layer_proj_norm.weight",
+            out=self.per_layer,
+            epsilon=numbers.norm_epsilon,
+            heads=numbers.num_layers,
+            add=True,
+            layer_idx=0,
+        )
+
+    def _join_per_layer(self, layer_idx: int) -> Iterator[Operation]:
+        """A layer's part of it, gated by the hidden state."""
+        block, width = f"blk.{layer_idx}", self.numbers.per_layer_width
+        gate = Buffer(name="pg", width=width)
+        yield Project(x=self.hidden, parts=(self._part(f"{block}.inp_gate", gate),), layer_idx=layer_idx)
+        activation = self.architecture.activation
+        yield Gate(gate=gate, up=self.per_layer, activation=activation, up_start=layer_idx * width, layer_idx=layer_idx)
+        parts, mean = (self._part(f"{block}.proj", self.branch),), math.sqrt(0.5)  # of the two embeddings
+        yield Project(x=gate, parts=parts, scale=mean, layer_idx=layer_idx)
+        yield self._norm(f"{block}.post_norm", self.branch, self.hidden, layer_idx, add=True)
+
+    def _buffer(self, name: str, width: int) -> Buffer:
+        """What layers call `name`: one for each width that they give it."""
+        known = self.sized.setdefault(name, {})
+        return known.setdefault(width, Buffer(name=f"{name}{width if known else ''}", width=width))
+
+    def _head_part(self, block: str, name: str, out: Buffer, cache: KvLayer) -> Part:
+        """The product of q, k or v."""
+        full_name = f"{block}.attn_{name}"
+        may_lack = name == "v" and self.architecture.value_is_key and cache.window is None
+        if may_lack and f"{full_name}.weight" not in self.tensors:
+            full_name = f"{block}.attn_k"
+        return self._part(full_name, out, requires_bias=self.architecture.requires_qkv_bias)
 
     def _pre_norm(self, name: str, layer_idx: int) -> Iterator[Operation]:
         if self.architecture.has_pre_norms:
@@ -267,11 +311,25 @@ class _Lowering:
         has_bias = requires_bias or bias in self.tensors
         return Part(weight=f"{name}.weight", out=out, bias=bias if has_bias else None)
 
-    def kept(self, layer_idx: int) -> KvLayer | StateLayer:
+    def kept(self, layer_idx: int) -> KvLayer | StateLayer | None:
         """What layer layer_idx keeps."""
         if self.mixer is not None and self._is_recurrent(layer_idx):
             return self.mixer.state
-        return self.cache(layer_idx)
+        return self.cache(layer_idx) if self._source(layer_idx) == layer_idx else None
+
+    def _source(self, layer_idx: int) -> int:
+        """The layer whose keys and values it attends to: its own, or the last earlier one's that sees as far."""
+        num_own = self.numbers.num_layers - self.numbers.num_shared_layers
+        if layer_idx < num_own:
+            return layer_idx
+        alike = (idx for idx in reversed(range(num_own)) if self._is_local(idx) == self._is_local(layer_idx))
+        found = next(alike, None)
+        if found is None:
+            raise ArchitectureError(
+                f"{self.architecture.name}.attention.shared_kv_layers is {self.numbers.num_shared_layers}, but no"
+                f" layer before those sees as far as layer {layer_idx}."
+            )
+        return found
 
     def _is_recurrent(self, layer_idx: int) -> bool:
         if self.numbers.recurrent_layers is not None:
@@ -281,10 +339,11 @@ class _Lowering:
         return (layer_idx + 1) % (self.numbers.attention_every or self.architecture.attention_every) != 0
 
     def cache(self, layer_idx: int) -> KvLayer:
-        """What layer layer_idx keeps of a token."""
-        numbers = self.numbers
+        """What layer layer_idx keeps of a token, or would if it had its own."""
+        numbers, source = self.numbers, self._source(layer_idx)
         window = numbers.window if self._is_local(layer_idx) else None
-        return KvLayer(num_kv_heads=numbers.num_kv_heads, head_dim=numbers.head_dim, window=window)
+        head_dim = numbers.head_dim if window is None else numbers.local_head_dim or numbers.head_dim
+        return KvLayer(num_kv_heads=numbers.kv_heads(source), head_dim=head_dim, window=window)
 
     def _is_local(self, layer_idx: int) -> bool:
         period = self.architecture.global_every
@@ -311,7 +370,8 @@ class _Lowering:
         numbers, architecture = self.numbers, self.architecture
         local_base = numbers.local_rope_base or architecture.local_rope_base
         if is_local and local_base is not None:
-            return make_rope(dimensions=numbers.rope_dimensions, pairing=architecture.rope_pairing, base=local_base)
+            dimensions = numbers.local_rope_dimensions or numbers.rope_dimensions
+            return make_rope(dimensions=dimensions, pairing=architecture.rope_pairing, base=local_base)
         return make_rope(
             dimensions=numbers.rope_dimensions,
             pairing=architecture.rope_pairing,
@@ -323,7 +383,7 @@ class _Lowering:
         )
 
     def _attention_scale(self) -> float:
-        if self.numbers.attention_scale is not None:
-            return self.numbers.attention_scale
+        if (scale := self.numbers.attention_scale or self.architecture.attention_scale) is not None:
+            return scale
         widths = {rule.num_layers: rule.width_per_query for rule in self.architecture.scales_of_sizes}
         return 1.0 / math.sqrt(widths.get(self.numbers.num_layers, self.numbers.head_dim))

@@ -67,11 +67,11 @@ class Embed:
 class Normalize:
     """out = x / sqrt(mean(x ** 2) + epsilon) * weight, row by row; with `add`, out += that (a norm after a branch).
 
-    heads: a row is so many heads, each normalised by itself; weight has the values of one.
+    heads: a row is so many heads, each normalised by itself; weight has the values of one.  weight None: all are 1.
     """
 
     x: Buffer
-    weight: str
+    weight: str | None
     out: Buffer
     epsilon: float
     heads: int | None = None
@@ -122,11 +122,15 @@ class GatedProject:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """gate = activation(gate) * up, in place: a GatedProject's end, where something else is added to its products."""
+    """gate = activation(gate) * up, in place: a GatedProject's end, where something else is added to its products.
+
+    up_start: the first of up's values that belongs to the gate, where up is wider.
+    """
 
     gate: Buffer
     up: Buffer
     activation: Activation
+    up_start: int = 0
     layer_idx: int | None = None
 
 
@@ -161,11 +165,12 @@ class RotateAndStore:
 
     q: [T, num_heads * head_dim], k, v: [T, num_kv_heads * head_dim].  q_norm, k_norm: weights of head_dim values.
     rope None: no rotation in this layer.  temperature: what q is multiplied by besides, position by position.
+    k, v None: only q is rotated, and nothing is stored: the layer attends to what another one has stored.
     """
 
     q: Buffer
-    k: Buffer
-    v: Buffer
+    k: Buffer | None
+    v: Buffer | None
     num_heads: int
     cache: KvLayer
     rope: Rope | None
@@ -178,8 +183,9 @@ class RotateAndStore:
 
 @dataclass(frozen=True, kw_only=True)
 class Attend:
-    """out = softmax(scale * q K^T, causal and within the layer's window) V for every head, from the cache of layer_idx.
+    """out = softmax(scale * q K^T, causal and within the layer's window) V for every head, from the layer's cache.
 
+    source_idx: the layer whose cache it is; None: layer_idx's own.
     Query head h reads KV head h // (num_heads // num_kv_heads).  soft_cap: every score s becomes
     soft_cap * tanh(s / soft_cap) before the softmax.  sinks: a score for each head that takes part in its softmax and
     has no value (Xiao et al. 2023).
@@ -192,7 +198,17 @@ class Attend:
     scale: float
     soft_cap: float | None = None
     sinks: str | None = None
+    source_idx: int | None = None
     layer_idx: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """x = x * weight, in place: weight is a single number."""
+
+    x: Buffer
+    weight: str
+    layer_idx: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +241,7 @@ Operation = (
     | Convolve
     | DeltaRule
     | Separate
+    | Scale
     | SelectOutputs
     | SoftCap
 )
@@ -234,12 +251,13 @@ Operation = (
 class Program:
     """One forward pass.  layers[i] is what layer i keeps; operations stand in order, those of layer i with layer_idx i.
 
-    A layer keeps keys and values of every token, or a state that goes on from token to token.
+    A layer keeps keys and values of every token, or a state that goes on from token to token; one that attends to what
+    another layer keeps has none of its own (None).
     hidden: the buffer that crosses from one layer to the next; logits: [n, vocab_size] at the end.
     """
 
     operations: tuple[Operation, ...]
-    layers: tuple[KvLayer | StateLayer, ...]
+    layers: tuple[KvLayer | StateLayer | None, ...]
     hidden: Buffer
     logits: Buffer
     vocab_size: int
@@ -286,7 +304,7 @@ def buffers_of(operation: Operation) -> Iterator[Buffer]:
 def weights_of(operation: Operation) -> Iterator[str]:
     """The weights that an operation reads, in order."""
     match operation:
-        case Embed(weight=weight) | Normalize(weight=weight):
+        case Embed(weight=weight) | Normalize(weight=str(weight)) | Scale(weight=weight):
             yield weight
         case Project(parts=parts):
             for part in parts:

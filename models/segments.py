@@ -57,8 +57,8 @@ class Segment:
     @property
     def layers(self) -> dict[int, KvLayer]:
         """What the layers that attend here keep, by layer."""
-        stored = [operation for operation in self.operations if isinstance(operation, RotateAndStore)]
-        return {operation.layer_idx: operation.cache for operation in stored}
+        rotated = [operation for operation in self.operations if isinstance(operation, RotateAndStore)]
+        return {operation.layer_idx: operation.cache for operation in rotated if operation.k is not None}
 
     @property
     def state_layers(self) -> dict[int, StateLayer]:

@@ -19,6 +19,7 @@ from models.program import (
     Program,
     Project,
     RotateAndStore,
+    Scale,
     weights_of,
 )
 from models.recurrence import Convolve, DeltaRule, recurrence_shapes
@@ -47,8 +48,12 @@ def _expected_shapes(operation: Operation, vocab_size: int) -> Iterator[tuple[st
     match operation:
         case Embed():
             yield operation.weight, (vocab_size, operation.out.width)
-        case Normalize():
-            yield operation.weight, (operation.x.width // (operation.heads or 1),)
+        case Scale(weight=weight):
+            yield weight, (1,)
+        case Normalize(weight=None):
+            pass
+        case Normalize(weight=str(weight)):
+            yield weight, (operation.x.width // (operation.heads or 1),)
         case Project():
             for part in operation.parts:
                 yield part.weight, (part.out.width, operation.x.width)

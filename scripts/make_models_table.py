@@ -1,16 +1,20 @@
 """Writes docs/models.md: every architecture and format, what it was compared with, and how far apart the two were.
 
-    python scripts/make_models_table.py
+    python scripts/make_models_table.py [--only Models|"Real models"|Formats]
 
 Runs the models of tests/data/architectures as plain NumPy on the declared program and on this machine's kernels, and
-reads every block format back through the kernels.  Takes a minute the first time, while kernels are compiled.
+reads every block format back through the kernels.  Takes some minutes; --only makes one section anew and leaves the
+others as they are.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +25,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 from cpu_models import bound, limits_of  # noqa: E402
 from gguf import GGMLQuantizationType, quants  # noqa: E402
 from kernels import LEVELS, embed, pack  # noqa: E402
-from oracle import FileWeights, Oracle  # noqa: E402
+from model_lines import architecture_lines, difference_lines  # noqa: E402
 from peer_models import own_distance, peer_model  # noqa: E402
-from peers import DIFFERENCES, peer_like_logits, peer_of  # noqa: E402
-from references import NAMES, path_of, references_of, relative_error  # noqa: E402
+from peers import peer_of  # noqa: E402
+from references import NAMES, path_of, relative_error  # noqa: E402
 from tiny_models import random_rows  # noqa: E402
 
 from kernels_cpu.activations import PRECISIONS  # noqa: E402
 from kernels_cpu.packed_formats import FLOAT_FORMATS, PACKED_FORMATS  # noqa: E402
 from models.catalog import CATALOG  # noqa: E402
-from models.description import load_description  # noqa: E402
 from models.formats import FORMATS  # noqa: E402
-from models.gguf_file import open_model_file  # noqa: E402
 from models.local_models import local_path, models_folder  # noqa: E402
 
 INTRODUCTION = """# Models: what runs, and how it was checked
@@ -56,7 +58,8 @@ as it is, as people run it.
 
 DIFFERENCES_INTRODUCTION = """
 Where llama.cpp computes something else than the reference, Tandem follows the reference. With our NumPy side changed to
-do as llama.cpp does, both agree to 1e-4 or better, so the list is whole:
+do as llama.cpp does, both agree (what is left with the tables are numbers that fall on the other side of their
+rounding), so the list is whole:
 """
 
 REAL_INTRODUCTION = """
@@ -80,37 +83,14 @@ compared with float64 in the tests.
 |---|---|---|---|"""
 
 
-def architecture_lines() -> Iterator[str]:
-    for name in NAMES:
-        for reference in references_of(name):
-            with open_model_file(path_of(name)) as file:
-                description = load_description(file, context_size=reference.context_size)
-                exact = Oracle(description.program, FileWeights(file)).logits(reference.ids.tolist())
-            context = reference.context_size or 128
-            with bound(path_of(name), limits=limits_of(context=context), context_size=reference.context_size) as model:
-                found = model.logits(reference.ids.tolist())
-            same = (found.argmax(axis=1) == reference.logits.argmax(axis=1)).mean()
-            formats = ", ".join(use.name for use in description.formats)
-            short = " (short contexts)" if reference.context_size else ""
-            peer = None if reference.context_size else peer_of(name)
-            theirs = (
-                "- | -"
-                if peer is None
-                else f"{' | '.join(f'{relative_error(x, reference.logits):.1e}' for x in (peer.plain, peer.rounded))}"
-            )
-            yield (
-                f"| {name}{short} | `{description.architecture.name}` | {formats} | {reference.source}"
-                f" | {relative_error(exact, reference.logits):.1e} | {relative_error(found, reference.logits):.1e}"
-                f" | {same:.0%} | {theirs} |"
-            )
-
-
-def difference_lines() -> Iterator[str]:
-    for name, difference in DIFFERENCES.items():
-        (reference, *_), peer = references_of(name), peer_of(name)
-        assert peer is not None
-        near = relative_error(peer_like_logits(name, reference.ids), peer.plain)
-        yield f"- {name}: llama.cpp {difference.words} ({near:.1e} apart with that)."
+def rows_of_architectures() -> Iterator[str]:
+    for line in architecture_lines():
+        reference = line.reference
+        limits = limits_of(context=reference.context_size or 128)
+        with bound(path_of(line.name), limits=limits, context_size=reference.context_size) as model:
+            found = model.logits(reference.ids.tolist())
+        same = (found.argmax(axis=1) == reference.logits.argmax(axis=1)).mean()
+        yield line.cells((f"{relative_error(found, reference.logits):.1e}", f"{same:.0%}"))
 
 
 def peer_source() -> str:
@@ -145,16 +125,29 @@ def format_lines() -> Iterator[str]:
         yield f"| {name} | {stored:.4g} | {packed:.4g} | {verdict} |"
 
 
-def main() -> None:
-    from importlib.metadata import version
-
-    lines = [
-        *(INTRODUCTION.format(peer=peer_source()), *architecture_lines()),
+SECTIONS: Mapping[str, Callable[[], list[str]]] = {
+    "# Models": lambda: [
+        *(INTRODUCTION.format(peer=peer_source()), *rows_of_architectures()),
         *(DIFFERENCES_INTRODUCTION, *difference_lines()),
-        *(REAL_INTRODUCTION, *real_lines()),
-        *(FORMATS_INTRODUCTION.format(version=version("gguf")), *format_lines()),
+    ],
+    "## Real models": lambda: [REAL_INTRODUCTION, *real_lines()],
+    "## Formats": lambda: [FORMATS_INTRODUCTION.format(version=version("gguf")), *format_lines()],
+}
+"""By the heading that each begins with."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=[heading.lstrip("# ").split(":")[0] for heading in SECTIONS], default=None)
+    only, page = parser.parse_args().only, ROOT / "docs" / "models.md"
+    written = page.read_text(encoding="utf-8") if only else ""
+    starts = [written.find(heading) for heading in SECTIONS] + [len(written)]
+    kept = [written[start:end].rstrip("\n") for start, end in itertools.pairwise(starts)]
+    sections = [
+        old if only and not heading.endswith(only) else "\n".join(make()).strip("\n")
+        for (heading, make), old in zip(SECTIONS.items(), kept, strict=True)
     ]
-    (ROOT / "docs" / "models.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    page.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,19 +31,21 @@ FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "architectures
 
 def make_model(family: Family) -> torch.nn.Module:
     """The model with weights as a trained one's might be, rounded to the block format."""
-    is_text = family.model in ("Gemma3", "Qwen3_5")
+    is_text = family.model in ("Gemma3", "Gemma4", "Qwen3_5")
     config = getattr(transformers, f"{family.model}{'Text' if is_text else ''}Config")(
         **{**SHAPE, "rope_parameters": rope(), **family.config}
     )
     torch.manual_seed(1)
     model = getattr(transformers, f"{family.model}ForCausalLM")(config).eval()
     config._attn_implementation = "eager"
+    config.allow_global_per_layer_attribute_access = True
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in weights_of(model):
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name and name.endswith("weight"):
-                parameter.copy_((0.0 if adds_one(family, name) else 1.0) + 0.2 * noise)
+            if "norm" in name and name.endswith("weight") or name.endswith("layer_scalar"):
+                level = family.query_level if name.endswith("q_norm.weight") else 1.0
+                parameter.copy_((0.0 if adds_one(family, name) else level) + 0.2 * level * noise)
             elif is_matrix(name, parameter):
                 spread = 3.0 if "q_proj" in name or "router" in name or name.endswith("mlp.gate.weight") else 1.0
                 columns = parameter.shape[-2] if parameter.ndim == 3 and family.interleaves else parameter.shape[-1]
@@ -54,6 +56,12 @@ def make_model(family: Family) -> torch.nn.Module:
             else:
                 parameter.copy_(0.5 * noise)
     return model
+
+
+def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, and the numbers that a checkpoint has beside them."""
+    yield from model.named_parameters()
+    yield from ((name, values) for name, values in model.named_buffers() if name.endswith("layer_scalar"))
 
 
 def adds_one(family: Family, name: str) -> bool:
@@ -90,7 +98,7 @@ def permuted(raw: np.ndarray, num_heads: int) -> np.ndarray:
 def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GGMLQuantizationType]]:
     """Name, bytes or floats, and format of every tensor of the file."""
     names = {**NAMES, **family.names}
-    for name, parameter in model.named_parameters():
+    for name, parameter in weights_of(model):
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         values = parameter.detach().float().numpy()
@@ -164,6 +172,10 @@ def expert_tensors(
 def frequency_factors(family: Family, model: Any) -> np.ndarray | None:
     """By what the plain frequencies are divided, where a converter writes that down."""
     parameters = model.config.rope_parameters
+    if parameters.get("full_attention", {}).get("rope_type") == "proportional":
+        found = model.model.rotary_emb.full_attention_inv_freq.double().numpy()
+        plain = parameters["full_attention"]["rope_theta"] ** (-np.arange(len(found)) / len(found))
+        return np.where(found == 0.0, 1e30, plain / np.where(found == 0.0, 1.0, found)).astype(np.float32)
     if parameters.get("rope_type") != "llama3":
         return None
     found = model.model.rotary_emb.inv_freq.double().numpy()

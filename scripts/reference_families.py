@@ -53,6 +53,16 @@ FOUR_NORMS: Mapping[str, str] = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 
+LAYER_EMBEDDINGS: Mapping[str, str] = {
+    **FOUR_NORMS,
+    "model.embed_tokens_per_layer": "per_layer_token_embd",
+    "model.per_layer_model_projection": "per_layer_model_proj",
+    "model.per_layer_projection_norm": "per_layer_proj_norm",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "layer_scalar": "layer_output_scale",
+}
 SHORT_CONVOLUTION: Mapping[str, str] = {
     "model.embedding_norm": "token_embd_norm",
     "operator_norm": "attn_norm",
@@ -86,6 +96,7 @@ class Family:
     """A tiny model.  config: what differs from SHAPE.  keys: metadata beside the usual.  names: differences from NAMES.
 
     permutes: the converter reorders rows of Q and K so that neighbours turn together.  adds_one: norms hold weight - 1.
+    query_level: about what the weights of norms of queries are (small where nothing else makes scores small).
     interleaves: rows of gate and up alternate in the checkpoint, and matrices of experts stand on their side.
     """
 
@@ -99,6 +110,7 @@ class Family:
     permutes: bool = False
     adds_one: bool = False
     interleaves: bool = False
+    query_level: float = 1.0
     short_length: int = 0
 
 
@@ -116,6 +128,11 @@ LONG = {
     "original_max_position_embeddings": 32,
     "short_factor": [1.0 + 0.01 * i for i in range(8)],
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
+}
+
+TWO_ROPES = {
+    "sliding_attention": rope(),
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
 }
 
 FAMILIES: Mapping[str, Family] = {
@@ -216,6 +233,23 @@ FAMILIES: Mapping[str, Family] = {
         },
         keys={
             "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 20,
+        },
+    ),
+    "gemma4": Family(
+        architecture="gemma4", model="Gemma4", names=LAYER_EMBEDDINGS, query_level=0.2,
+        config={
+            "num_hidden_layers": 6, "head_dim": 32, "global_head_dim": 64, "sliding_window": 20,
+            "layer_types": ["sliding_attention", "full_attention"] * 3, "num_kv_shared_layers": 2,
+            "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": VOCAB_SIZE, "use_double_wide_mlp": True,
+            "final_logit_softcapping": 3.0, "tie_word_embeddings": True, "rope_parameters": TWO_ROPES,
+        },
+        keys={
+            "attention.key_length": 64, "attention.value_length": 64, "attention.key_length_swa": 32,
+            "attention.value_length_swa": 32, "rope.dimension_count": 64, "rope.dimension_count_swa": 32,
+            "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0, "attention.sliding_window": 20,
+            "attention.sliding_window_pattern": [True, False] * 3, "attention.shared_kv_layers": 2,
+            "embedding_length_per_layer_input": 32, "feed_forward_length": [96] * 4 + [192] * 2,
+            "final_logit_softcapping": 3.0,
         },
     ),
     "gemma3": Family(

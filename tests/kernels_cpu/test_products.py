@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from gated_products import activate
 from kernels import LEVELS, pack, same_bits
-from oracle import activate
 from products import ACTIVATIONS, ADD, GELU, SILU, Cut, expected_product, multiply, prompt, weights_of
 from records import make_records
 from tiny_models import random_rows

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gated_products import gate_and_up
 from kernels import LEVELS, Guarded, call, floats, same_bits
-from oracle import gate_and_up, normalize, soft_cap
+from oracle import normalize, soft_cap
 from products import ACTIVATIONS, GELU, SIGMOID, SILU, SWIGLU, prompt
 from records import make_records, padded_tokens, tree
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gated_products import gate_and_up
 from gguf import GGMLQuantizationType, quants
 from gpu_bench import PLACES, Array, Bench, Place, bench, make_records
-from oracle import gate_and_up
 from tiny_models import random_rows
 
 from kernels_gpu.device import Region

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import KernelFault
+from gated_products import gate_and_up
 from gpu_bench import PLACES, Place, bench, make_records, record_bytes
-from oracle import gate_and_up, normalize
+from oracle import normalize
 from tiny_models import random_rows
 
 from kernels_gpu.layout import PLANE_FORMATS, matrix_layout

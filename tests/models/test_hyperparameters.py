@@ -103,7 +103,20 @@ def test_a_list_for_layers_that_agree_is_one_number(values: object) -> None:
 
 @pytest.mark.parametrize("values", [[2, 2, 2, 4, 2, 2, 2], []])
 def test_layers_that_differ_are_refused(values: object) -> None:
-    with pytest.raises(ArchitectureError, match=r"llama\.attention\.head_count_kv differs from layer to layer"):
+    with pytest.raises(ArchitectureError, match=r"llama\.attention\.key_length differs from layer to layer"):
+        read_hyperparameters(small_metadata("llama", attention__key_length=values))
+
+
+def test_layers_may_differ_in_kv_heads_and_in_the_gated_product() -> None:
+    kv_heads, widths = [2, 1, 2, 4, 2, 2, 2], [80, 80, 160, 80, 80, 80, 80]
+    found = read_hyperparameters(small_metadata("llama", attention__head_count_kv=kv_heads, feed_forward_length=widths))
+    assert [found.kv_heads(idx) for idx in range(7)] == kv_heads
+    assert [found.gated_width(idx) for idx in range(7)] == widths
+
+
+@pytest.mark.parametrize("values", [[2, 1], [2, 3, 2, 2, 2, 2, 2], [2, "a", 2, 2, 2, 2, 2], []])
+def test_lists_that_make_no_sense_are_refused_by_name(values: object) -> None:
+    with pytest.raises(ArchitectureError, match=r"llama\.attention\.head_count"):
         read_hyperparameters(small_metadata("llama", attention__head_count_kv=values))
 
 

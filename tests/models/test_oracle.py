@@ -8,8 +8,9 @@ from pathlib import Path
 import golden
 import numpy as np
 import pytest
+from gated_products import activate
 from model_shapes import small_metadata, small_shapes
-from oracle import ArrayWeights, FileWeights, Oracle, activate, attend, normalize, rotate
+from oracle import ArrayWeights, FileWeights, Oracle, attend, normalize, rotate
 
 from models.architectures import find_architecture
 from models.description import load_description

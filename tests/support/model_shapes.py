@@ -29,6 +29,11 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         numbers["attention.sliding_window"] = 512
     if architecture in ("qwen3moe", "gpt-oss"):
         numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
+    if architecture == "gemma4":
+        numbers |= {"attention.sliding_window": 512, "attention.sliding_window_pattern": [True, False] * 3 + [True]}
+        numbers |= {"attention.key_length_swa": 8, "attention.value_length_swa": 8, "rope.dimension_count_swa": 8}
+        numbers |= {"attention.shared_kv_layers": 2, "embedding_length_per_layer_input": 16}
+        numbers |= {"feed_forward_length": [80] * 5 + [160] * 2, "attention.head_count_kv": [2, 1] * 3 + [2]}
     if architecture == "lfm2":
         numbers |= {"attention.head_count_kv": [0, 0, 2, 0, 0, 2, 0], "shortconv.l_cache": 3}
     if architecture == "qwen35":
@@ -47,6 +52,8 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
 def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The tensors of a file with this metadata, in the file's order."""
     architecture = metadata["general.architecture"]
+    if architecture == "gemma4":
+        return _gemma4(metadata)
 
     def number(key: str) -> int:
         return metadata[f"{architecture}.{key}"]
@@ -54,7 +61,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     width, feed_forward = number("embedding_length"), number("feed_forward_length")
     head_dim = number("attention.key_length")
     q_width = number("attention.head_count") * head_dim
-    kv_width = 2 * head_dim if architecture == "lfm2" else number("attention.head_count_kv") * head_dim
+    kv_width = max(_items(number("attention.head_count_kv"))) * head_dim
     output_norm = "token_embd_norm.weight" if architecture == "lfm2" else "output_norm.weight"
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB_SIZE, width), output_norm: (width,)}
     if architecture == "qwen2":
@@ -97,6 +104,46 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= {f"ffn_{name}_exps.weight": (experts, each, width) for name in ("gate", "up")}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes
+
+
+def _gemma4(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB_SIZE, 48), "output_norm.weight": (48,)}
+    shapes |= {"per_layer_token_embd.weight": (VOCAB_SIZE, 112), "per_layer_proj_norm.weight": (16,)}
+    shapes |= {"per_layer_model_proj.weight": (112, 48)}
+    for layer_idx in range(7):
+        block = _gemma4_block(metadata, layer_idx)
+        shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
+    return shapes
+
+
+def _gemma4_block(metadata: Mapping[str, Any], layer_idx: int) -> dict[str, tuple[int, ...]]:
+    """Layers with a window have heads of 8 values; global ones have no values; the last two have no keys either."""
+    kv_heads, feed_forward = (
+        metadata[f"gemma4.{key}"][layer_idx] for key in ("attention.head_count_kv", "feed_forward_length")
+    )
+    width, each, is_local = 48, 16, layer_idx % 2 == 0
+    head_dim = 8 if is_local else 16
+    block: dict[str, tuple[int, ...]] = {
+        "attn_q.weight": (4 * head_dim, width),
+        "attn_output.weight": (width, 4 * head_dim),
+        "attn_q_norm.weight": (head_dim,),
+        "ffn_gate.weight": (feed_forward, width),
+        "ffn_up.weight": (feed_forward, width),
+        "ffn_down.weight": (width, feed_forward),
+        "inp_gate.weight": (each, width),
+        "proj.weight": (width, each),
+        "layer_output_scale.weight": (1,),
+    }
+    norms = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "post_norm")
+    block |= {f"{name}.weight": (width,) for name in norms}
+    if layer_idx < 5:
+        block |= {"attn_k.weight": (kv_heads * head_dim, width), "attn_k_norm.weight": (head_dim,)}
+        block |= {"attn_v.weight": (kv_heads * head_dim, width)} if is_local else {}
+    return block
+
+
+def _items(value: Any) -> list[int]:
+    return value if isinstance(value, list) else [value]
 
 
 _ATTENTION = {f"attn_{name}.weight" for name in ("q", "k", "v", "output", "q_norm", "k_norm")}

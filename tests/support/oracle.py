@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from recurrences import convolve, delta_rule, sigmoid
+from gated_products import activate, mix_experts
+from recurrences import convolve, delta_rule
 
 from models.gguf_file import ModelFile
 from models.program import (
@@ -30,6 +31,7 @@ from models.program import (
     Project,
     Rope,
     RotateAndStore,
+    Scale,
     SelectOutputs,
     SoftCap,
     weights_of,
@@ -87,44 +89,6 @@ class ArrayWeights:
 def normalize(x: Array, weight: Array, epsilon: float) -> Array:
     """Root mean square norm over the last axis."""
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + epsilon) * weight
-
-
-def activate(x: Array, activation: Activation) -> Array:
-    """x * sigmoid(x), or the tanh form of the Gaussian error linear unit (Hendrycks and Gimpel 2016)."""
-    if activation == "sigmoid":
-        return sigmoid(x)
-    if activation == "silu":
-        return x * (0.5 + 0.5 * np.tanh(0.5 * x))
-    return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
-
-
-def gate_and_up(gate: Array, up: Array, activation: Activation) -> Array:
-    """What becomes of the two."""
-    if activation == "clamped_swiglu":
-        gate = np.minimum(gate, 7.0)
-        return gate * (0.5 + 0.5 * np.tanh(0.851 * gate)) * (1.0 + np.clip(up, -7.0, 7.0))
-    return activate(gate, activation) * up
-
-
-def mix_experts(x: Array, operation: MixExperts, weights: Mapping[str, Array]) -> Array:
-    """What every token's experts give together [T, width]; weights by name."""
-
-    def product(row: Array, expert: int, name: str, bias: str | None) -> Array:
-        return weights[name][expert] @ row + (0.0 if bias is None else weights[bias][expert])
-
-    scores = x @ weights[operation.router.weight].T
-    if operation.router.bias is not None:
-        scores = scores + weights[operation.router.bias]
-    out = np.zeros((len(x), operation.out.width), x.dtype)
-    for token, row in enumerate(x):
-        chosen = np.argsort(-scores[token], kind="stable")[: operation.num_used]
-        shares = np.exp(scores[token, chosen] - scores[token, chosen].max())
-        for expert, share in zip(chosen.tolist(), shares / shares.sum(), strict=True):
-            gate = product(row, expert, operation.gate, operation.gate_bias)
-            up = product(row, expert, operation.up, operation.up_bias)
-            gated = gate_and_up(gate, up, operation.activation)
-            out[token] += share * product(gated, expert, operation.down, operation.down_bias)
-    return out
 
 
 def rotate(x: Array, positions: Array, rope: Rope) -> Array:
@@ -275,7 +239,8 @@ class Oracle:
             case Normalize():
                 x = buffers[operation.x.name]
                 heads = x.reshape(len(x), operation.heads or 1, -1)
-                result = normalize(heads, typed(operation.weight), operation.epsilon).reshape(x.shape)
+                weight_values = np.ones(1, self.dtype) if operation.weight is None else typed(operation.weight)
+                result = normalize(heads, weight_values, operation.epsilon).reshape(x.shape)
                 buffers[operation.out.name] = buffers[operation.out.name] + result if operation.add else result
             case Project():
                 for part in operation.parts:
@@ -289,31 +254,44 @@ class Oracle:
                 x = buffers[operation.x.name]
                 gate = self.activate(x @ typed(operation.gate).T, operation.activation)
                 buffers[operation.out.name] = gate * (x @ typed(operation.up).T)
-            case Gate():
-                gated = self.activate(buffers[operation.gate.name], operation.activation)
-                buffers[operation.gate.name] = gated * buffers[operation.up.name]
             case MixExperts():
                 x = buffers[operation.x.name]
                 mixed = mix_experts(x, operation, {name: typed(name) for name in weights_of(operation)})
                 buffers[operation.out.name] = buffers[operation.out.name] + mixed
+            case Gate() | Scale() | SoftCap():
+                self._change(operation, buffers, typed)
             case RotateAndStore():
                 self._rotate_and_store(operation, buffers, tokens, typed)
             case Attend():
                 self._attend(operation, buffers, tokens, None if operation.sinks is None else typed(operation.sinks))
             case Convolve() | DeltaRule() | Separate():
                 self._recur(operation, buffers, tokens, typed)
-            case SoftCap():
-                buffers[operation.x.name] = soft_cap(buffers[operation.x.name], operation.cap)
             case SelectOutputs():
                 buffers[operation.out.name] = buffers[operation.x.name][tokens.outputs]
         if self.watch is not None:
             self.watch(operation, buffers)
+
+    def _change(
+        self, operation: Gate | Scale | SoftCap, buffers: dict[str, Array], typed: Callable[[str], Array]
+    ) -> None:
+        """What is done in place, element by element."""
+        match operation:
+            case Gate():
+                gated = self.activate(buffers[operation.gate.name], operation.activation)
+                up = buffers[operation.up.name][:, operation.up_start :][:, : operation.gate.width]
+                buffers[operation.gate.name] = gated * up
+            case Scale():
+                buffers[operation.x.name] = buffers[operation.x.name] * typed(operation.weight)[0]
+            case SoftCap():
+                buffers[operation.x.name] = soft_cap(buffers[operation.x.name], operation.cap)
 
     def _rotate_and_store(
         self, operation: RotateAndStore, buffers: dict[str, Array], tokens: _Tokens, typed: Callable[[str], Array]
     ) -> None:
         head_dim = operation.cache.head_dim
         for buffer, norm in ((operation.q, operation.q_norm), (operation.k, operation.k_norm)):
+            if buffer is None:
+                continue
             heads = buffers[buffer.name].reshape(len(tokens.ids), -1, head_dim)
             if norm is not None:
                 heads = normalize(heads, typed(norm), operation.epsilon)
@@ -325,6 +303,8 @@ class Oracle:
             buffers[buffer.name] = heads.reshape(len(tokens.ids), -1)
         for slot, indexes in tokens.sequences():
             for kept, buffer in ((self._keys, operation.k), (self._values, operation.v)):
+                if buffer is None:
+                    continue
                 new = buffers[buffer.name][indexes].reshape(len(indexes), -1, head_dim)
                 before = kept.get((operation.layer_idx, slot), new[:0])[: tokens.positions[indexes[0]]]
                 assert len(before) == tokens.positions[indexes[0]], "a position was left out"
@@ -377,12 +357,13 @@ class Oracle:
 
     def _attend(self, operation: Attend, buffers: dict[str, Array], tokens: _Tokens, sinks: Array | None) -> None:
         q = buffers[operation.q.name].reshape(len(tokens.ids), operation.num_heads, operation.cache.head_dim)
+        source = operation.layer_idx if operation.source_idx is None else operation.source_idx
         out = np.empty_like(q)
         for slot, indexes in tokens.sequences():
             out[indexes] = attend(
                 q[indexes],
-                self._keys[operation.layer_idx, slot],
-                self._values[operation.layer_idx, slot],
+                self._keys[source, slot],
+                self._values[source, slot],
                 tokens.positions[indexes],
                 scale=operation.scale,
                 window=operation.cache.window,

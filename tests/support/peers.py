@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from oracle import FileWeights, Oracle, activate
+from gated_products import activate
+from oracle import FileWeights, Oracle
 from references import path_of
 
 from models.architectures import ARCHITECTURES
@@ -88,6 +89,7 @@ _GELU = Difference(words="looks the GELU up in a table of float16 numbers", acti
 DIFFERENCES: Mapping[str, Difference] = {
     "gemma2": _GELU,
     "gemma3": _GELU,
+    "gemma4": _GELU,
     "gpt-oss": Difference(
         words="rounds the ends of YaRN's ramp to whole pairs, which this family's configuration says not to do",
         program=_with_truncated_yarn,

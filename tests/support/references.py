@@ -15,8 +15,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "architectures"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.gguf")))
-WITH_STATES = frozenset({"lfm2", "qwen35"})
-"""Those whose layers go on from a state, which no GPU kernel does."""
+CPU_ONLY = frozenset({"gemma4", "lfm2", "qwen35"})
+"""Those with operations that no GPU kernel does."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ def logits(binding: Binding, ids: Array) -> Array:
 def settings() -> list[tuple[str, int, int]]:
     """Every fixture with one layer on the card and with all; where there are experts, every setting."""
     found = []
-    for name in sorted(set(references.NAMES) - references.WITH_STATES):
+    for name in sorted(set(references.NAMES) - references.CPU_ONLY):
         total = num_layers(name)
         found += [(name, layers, 0) for layers in {1, total}]
         if name in EXPERTS:
