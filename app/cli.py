@@ -163,6 +163,7 @@ def _add_chat_flags(parser: argparse.ArgumentParser) -> None:
 def _add_model_actions(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
     action = actions.add_parser("list", help="show the models on this disk and the catalog")
+    action.add_argument("--json", action="store_true", help="print one JSON object")
     action.set_defaults(command=commands.list_models, parser=action)
     for name, run, text in (
         ("pull", commands.pull_model, "fetch a model, or check the one that is there"),

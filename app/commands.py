@@ -102,7 +102,7 @@ def list_models(namespace: argparse.Namespace, console: Console) -> int:
     """Shows the disk and the catalog."""
     from app.models_command import list_models as run
 
-    return run(models_folder_of(_preferences(namespace, console)), console)
+    return run(models_folder_of(_preferences(namespace, console)), console, as_json=namespace.json)
 
 
 def pull_model(namespace: argparse.Namespace, console: Console) -> int:

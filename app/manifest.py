@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.adapters import adapter_text
-from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
+from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
 from app.options import Preferences, engine_options
@@ -93,7 +93,15 @@ def replay(path: Path, explicit: Preferences, weaker: Preferences, console: Cons
         raise AppError(f"{path} is no manifest that this version can read: {error}.") from error
     if was_cancelled:
         options = replace(options, max_tokens=len(wanted_ids))
-    how_to_load = engine_options(preferences)
+    engine_options(explicit.over(weaker))  # what the command line says wrong is its own fault
+    try:
+        how_to_load = engine_options(preferences)
+    except UsageError as error:
+        raise AppError(f"{path} asks for what this version can't load: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise AppError(
+            f"{path} is no manifest that this version can read: a value of its engine is of another kind ({error})."
+        ) from error
     engine = load_engine(resolve_with_progress(preferences, console), how_to_load, console, verbose=verbose)
     try:
         circumstances = _circumstances(engine.description, how_to_load)

@@ -30,10 +30,28 @@ from runtime.catalog import (
 Row = tuple[str, str, str]
 
 
-def list_models(folder: Path, console: Console) -> int:
+def list_models(folder: Path, console: Console, *, as_json: bool = False) -> int:
     """Show what is in the folder, what is left unfinished there, and what the catalog has beside."""
     local = list_local(folder)
     present = {model.name for model in local}
+    if as_json:
+        console.json(
+            {
+                "folder": str(folder),
+                "models": [
+                    {"name": model.name, "size_bytes": model.size_bytes, **_entry_value(model.entry)} for model in local
+                ],
+                "unfinished": [
+                    {"file": left.file_name, "size_bytes": left.size_bytes} for left in list_unfinished(folder)
+                ],
+                "catalog": [
+                    {"name": entry.name, "size_bytes": entry.size_bytes, **_entry_value(entry)}
+                    for name, entry in CATALOG.items()
+                    if name not in present
+                ],
+            }
+        )
+        return EXIT_SUCCESS
     lines = [f"On this disk ({folder})"]
     lines += _table([(model.name, size_text(model.size_bytes), _title(model.entry)) for model in local])
     unfinished = list_unfinished(folder)
@@ -154,6 +172,12 @@ def _table(rows: Sequence[Row]) -> list[str]:
         return ["  nothing"]
     name_width, size_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     return [f"  {name:<{name_width}}  {size:>{size_width}}  {title}".rstrip() for name, size, title in rows]
+
+
+def _entry_value(entry: CatalogEntry | None) -> dict[str, str | bool]:
+    if entry is None:
+        return {}
+    return {"title": entry.title, "licence": entry.licence, "can_run": why_not_runnable(entry) is None}
 
 
 def _title(entry: CatalogEntry | None) -> str:

@@ -152,9 +152,9 @@ LOAD_OPTIONS = (
     _option("offline", bool, "--offline", None, "download nothing"),
 )
 SAMPLING_OPTIONS = (
-    _option("predict", int, "-n --predict", "N", "tokens to generate at most (until the window is full)"),
+    _option("predict", int, "-n --predict --n-predict", "N", "tokens to generate at most (until the window is full)"),
     _option("seed", int, "-s --seed", "N", "seed of the random numbers (any)"),
-    _option("temp", float, "--temp", "T", "temperature; 0 takes the best token always (0.8)"),
+    _option("temp", float, "--temp --temperature", "T", "temperature; 0 takes the best token always (0.8)"),
     _option("top_k", int, "--top-k", "K", "keep the K best tokens; 0 keeps all (40)"),
     _option("top_p", float, "--top-p", "P", "keep the best tokens that reach probability P (0.95)"),
     _option("min_p", float, "--min-p", "P", "drop tokens less than P times as likely as the best (0.05)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -75,4 +76,26 @@ def test_the_readme_shows_every_subcommand() -> None:
 
 def test_the_installed_command_is_the_one_that_is_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"] == {"tandem": "app.cli:main"}
+    assert project["scripts"] == {"tandem": "app.__main__:main"}
+
+
+@pytest.mark.parametrize("module", ["argparse", "app.cli", "app.errors"])
+def test_a_ctrl_c_during_the_imports_ends_without_a_word(module: str, tmp_path: Path) -> None:
+    """As if it came when that module is imported."""
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import sys\n"
+        f"name = {module!r}\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, fullname, path=None, target=None):\n"
+        "        if fullname == name:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.modules.pop(name, None)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from app.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

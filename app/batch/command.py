@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from app.batch.formats import FormatName, Known, format_for
+from app.batch.journal import GAP
 from app.batch.results import ResultsFile
 from app.batch.rows import BadRow, Defaults, Row, read_filled_rows, read_rows, request_key
 from app.batch.session import BatchSession, Plan, tell_fault
@@ -69,7 +70,7 @@ def run(request: BatchRequest, console: Console, *, load: Load = load_engine) ->
     engine_options(preferences)  # says what is out of range before anything is fetched
     rows = _rows(request)
     with ExitStack() as stack:
-        file = None if request.out is None else stack.enter_context(_results(request, request.out, len(rows), console))
+        file = None if request.out is None else stack.enter_context(_results(request, request.out))
         for row in rows:
             if isinstance(row, BadRow):
                 tell_fault(row.line, row.fault, console)
@@ -106,17 +107,11 @@ def _rows(request: BatchRequest) -> list[Row | BadRow]:
     return rows
 
 
-def _results(request: BatchRequest, out: Path, num_rows: int, console: Console) -> ResultsFile:
-    """The file of results.  Refuses one that the rows come from, and one of more lines than there are rows."""
+def _results(request: BatchRequest, out: Path) -> ResultsFile:
+    """The file of results.  Refuses one that the rows come from."""
     if _is_same_file(request.source, out):
         raise UsageError(f"--out names {out}, the file that the rows come from.", hint="give --out another name.")
-    format = format_for(request.format, out)
-    file = ResultsFile(out, format, most_records=num_rows if format.is_positional else None)
-    if file.cut and format.is_positional:  # it may be somebody's last words
-        console.note(
-            f"note: the last line of {out} was half written and is made again: {file.cut.decode('utf-8', 'replace')!r}"
-        )
-    return file
+    return ResultsFile(out, format_for(request.format, out))
 
 
 def _is_same_file(source: Path, out: Path) -> bool:
@@ -148,14 +143,18 @@ def _plan(request: BatchRequest, path: Path, rows: Sequence[Row | BadRow], file:
 
 
 def _check_known(rows: Sequence[Row | BadRow], known: Known, fingerprint: str) -> None:
-    for row in rows:
-        if not isinstance(row, Row) or (found := known.requests.get(str(row.id))) is None:
+    hint = "give --out another file, or the model and flags that this one was begun with."
+    if len(known.keys) > len(rows):
+        raise AppError(f"There are {len(known.keys)} answers already, and {len(rows)} rows.", hint=hint)
+    for place, row in enumerate(rows):
+        found = known.keys[place] if place < len(known.keys) else known.requests.get(str(getattr(row, "id", "")))
+        if found is None or found == GAP or not isinstance(row, Row):
             continue
         if found != request_key(row, fingerprint):
             raise AppError(
                 f"Line {row.line} (id {row.id!r}) has an answer already, but to another prompt, with other options or "
                 f"of another model.",
-                hint="give --out another file, or the model and flags that this one was begun with.",
+                hint=hint,
             )
 
 

@@ -33,13 +33,15 @@ _SUFFIXES: Mapping[str, FormatName] = {".csv": "csv", ".txt": "text", ".text": "
 class Known:
     """What a file holds already.
 
-    end: where its last whole record ends, in bytes.  requests: by id, the key of what was asked.  num_records: header
-    not counted.  is_foreign: nothing of it is of this format, so that neither an addition nor a cut can be meant.
+    end: where its last whole record ends, in bytes.  requests: by id, the key of what was asked; keys: the same by
+    place, for formats in which a record is known by that (journal.py).  num_records: header not counted.  is_foreign:
+    nothing of it is of this format, so that neither an addition nor a cut can be meant.
     """
 
     end: int
     requests: Mapping[str, str]
     num_records: int
+    keys: tuple[str, ...] = ()
     is_foreign: bool = False
 
 
@@ -131,7 +133,7 @@ class CommaSeparated:
 class PlainText:
     """A line a row, in order; an empty one for a row without an answer.  Line ends are written as \\n and \\r.
 
-    Any text may be one of its files: none is known as foreign.
+    Any text may be one of its files; journal.py knows which is.
     """
 
     is_positional = True

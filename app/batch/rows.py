@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 RowId = str | int
 
-_OPTIONS = {option.key: option for option in SAMPLING_OPTIONS}
+_KEYS = {option.key: option for option in SAMPLING_OPTIONS}
+# By every name that a flag has, and the name that other programs' rows have.
+_OPTIONS = {
+    name.removeprefix("--").replace("-", "_"): option
+    for option in SAMPLING_OPTIONS
+    for name in option.names
+    if name.startswith("--")
+} | {**_KEYS, "max_tokens": _KEYS["predict"]}
 _TEMPLATE_VARIABLES = "chat_template_kwargs"  # an object, or its text
 _CONSTRAINTS = ("schema", "json_object", "regex", "grammar")
 _OWN_KEYS = ("id", "prompt", "messages", "raw", "logprobs", "prompt_logprobs", "meta", *_CONSTRAINTS)
@@ -145,7 +152,12 @@ def _row(line: int, value: Any, defaults: Defaults) -> Row:
         raise _RowError(f"id is {_short(row_id)}; expected a text or a whole number")
     if isinstance(value.get(_TEMPLATE_VARIABLES), dict):
         value = {**value, _TEMPLATE_VARIABLES: json.dumps(value[_TEMPLATE_VARIABLES])}
-    own = {key: value_of_kind(value[key], option, "the row") for key, option in _OPTIONS.items() if key in value}
+    own: dict[str, Any] = {}
+    for key, option in _OPTIONS.items():
+        if key in value:
+            if option.key in own:
+                raise _RowError(f"{key} and {option.key} mean the same and don't go together")
+            own[option.key] = value_of_kind(value[key], option, "the row")
     preferences = Preferences(**own).over(defaults.preferences)
     is_raw = _typed(value, "raw", bool, defaults.raw)
     options = generate_options(

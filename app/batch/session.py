@@ -12,8 +12,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from app.batch.formats import Format
+from app.batch.journal import GAP
 from app.batch.progress import BatchProgress, duration_text
-from app.batch.results import InOrder, ResultsFile
+from app.batch.results import InOrder, Record, ResultsFile
 from app.batch.rows import BadRow, Row, request_key
 from app.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS
 from app.output import Console
@@ -98,7 +99,7 @@ class BatchSession:
             if row is None:
                 return False
             if isinstance(row, BadRow):  # it was told already
-                self._write(row.line, self._plan.format.gap())
+                self._write(row.line, self._plan.format.gap(), GAP)
                 continue
             try:
                 generation = self._engine.generate(row.prompt, row.options)
@@ -130,20 +131,22 @@ class BatchSession:
         self._reasons[completion.finish_reason] += 1
         self._num_left -= 1
         self._num_cut += row.options.constraint is not None and completion.finish_reason in ("length", "context")
-        self._write(row.line, self._plan.format.record(row, completion, request_key(row, self._plan.fingerprint)))
+        key = request_key(row, self._plan.fingerprint)
+        self._write(row.line, self._plan.format.record(row, completion, key), key)
 
-    def _write(self, line: int, record: str) -> None:
-        for text in [record] if self._order is None else self._order.add(line, record):
-            if text and self._plan.file is not None:
-                self._plan.file.append(text)
-            elif text:
-                self._console.text(text)
+    def _write(self, line: int, text: str, key: str) -> None:
+        record = Record(text=text, key=key)
+        for one in [record] if self._order is None else self._order.add(line, record):
+            if one.text and self._plan.file is not None:
+                self._plan.file.append(one.text, one.key)
+            elif one.text:
+                self._console.text(one.text)
 
     def _fail(self, row: Row, fault: str) -> None:
         self._num_bad += 1
         self._num_left -= 1
         tell_fault(row.line, fault, self._console)
-        self._write(row.line, self._plan.format.gap())
+        self._write(row.line, self._plan.format.gap(), GAP)
 
     def _report(self) -> None:
         in_the_making = sum(generation.num_tokens for generation in self._under_way)
@@ -170,4 +173,5 @@ class BatchSession:
 
 def tell_fault(line: int, fault: str, console: Console) -> None:
     """Says why a row can't be answered."""
-    console.note(f"line {line}: {fault.rstrip('.')}.")
+    text = fault.rstrip(".")
+    console.note(f"line {line}: {text}" if text.endswith("?") else f"line {line}: {text}.")

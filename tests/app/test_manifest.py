@@ -105,6 +105,31 @@ def test_what_differs_is_said(tandem: Tandem, folder: Path, tmp_path: Path) -> N
     assert status == 0 and "note: versions numpy was 1.0 and is " in told and "The same 10 ids." in told
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("activations", "wild", "'wild'"),
+        ("batch_size", 0, "--batch-size"),
+        ("batch_size", "many", "many"),
+        ("ctx_size", "wide", "wide"),
+        ("ctx_size", -3, "--ctx-size"),
+        ("isa", "abacus", "abacus"),
+        ("adapters", 3, "of its engine is of another kind"),
+        ("placement", "moon", "manifest"),
+    ],
+)
+def test_an_engine_that_makes_no_sense_is_told_in_a_sentence(
+    tandem: Tandem, folder: Path, tmp_path: Path, name: str, value: object, named: str
+) -> None:
+    path = tmp_path / "run.json"
+    assert tandem("-m", folder / "tiny.gguf", "-p", "fox", "-n", 1, "-s", 1, "--manifest", path)[0] == 0
+    manifest = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**manifest, "engine": {**manifest["engine"], name: value}}))
+    status, stdout, told = tandem("--replay", path)
+    assert (status, stdout) == (1, "")
+    assert str(path) in told and named in told and "usage:" not in told and "does not know" not in told
+
+
 @pytest.mark.parametrize("name", ["none/run.json", "."])
 def test_a_manifest_that_cannot_be_written_is_told_before_the_answer(
     tandem: Tandem, folder: Path, tmp_path: Path, name: str

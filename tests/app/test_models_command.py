@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,21 @@ def test_the_list_tells_what_is_here_what_is_left_and_what_could_be_fetched(stre
     assert "smollm2-135m " not in catalog
     assert all(name in catalog for name in CATALOG if name != "smollm2-135m")
     assert "\x1b" not in streams.stdout and streams.stderr == ""
+
+
+def test_the_list_as_json_has_what_the_other_shows(streams: Streams, tmp_path: Path) -> None:
+    (tmp_path / CATALOG["smollm2-135m"].file_name).write_bytes(bytes(2000))
+    (tmp_path / "mine.gguf").write_bytes(bytes(10))
+    (tmp_path / ".unfinished").mkdir()
+    (tmp_path / ".unfinished" / "tiny.gguf.0123456789ab.part").write_bytes(bytes(5))
+    assert list_models(tmp_path, streams.console, as_json=True) == 0
+    value = json.loads(streams.stdout)
+    here = {model["name"]: model for model in value["models"]}
+    assert here["smollm2-135m"]["size_bytes"] == 2000 and here["smollm2-135m"]["licence"] == "Apache-2.0"
+    assert here["smollm2-135m"]["can_run"] is True
+    assert here["mine.gguf"] == {"name": "mine.gguf", "size_bytes": 10}
+    assert (value["folder"], value["unfinished"]) == (str(tmp_path), [{"file": "tiny.gguf", "size_bytes": 5}])
+    assert {entry["name"] for entry in value["catalog"]} == set(CATALOG) - {"smollm2-135m"}
 
 
 def test_an_empty_folder_is_said(streams: Streams, tmp_path: Path) -> None:

@@ -213,14 +213,22 @@ def test_a_file_that_is_no_result_is_left_as_it_is(tandem: Tandem, tmp_path: Pat
     assert source.read_text().endswith('"last"}') and notes.read_text() == "one\ntwo\nthree\nfour"
 
 
-def test_a_half_written_line_of_text_is_told(tandem: Tandem, tmp_path: Path) -> None:
-    source = write_rows(tmp_path / "in", [{"prompt": "a"}, {"prompt": "b"}])
+def test_text_is_gone_on_with_where_it_was_cut_and_refused_for_other_questions(tandem: Tandem, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in", [{"prompt": "a"}, "no row", {"prompt": "b"}, {"prompt": "c"}])
     out = tmp_path / "out.txt"
-    out.write_text("an answer\nand half of")
-    done = tandem("--jsonl", source, "--out", out, "-n", 3, "-s", 1)
-    assert done.status == 0 and "half written and is made again: 'and half of'" in done.stderr
-    lines = out.read_text("utf-8").split("\n")
-    assert lines[0] == "an answer" and len(lines) == 3 and not lines[1].startswith("and half")
+    given = ("--jsonl", source, "--out", out, "-n", 3, "-s", 1, "--parallel", 2)
+    assert tandem(*given).status == 1, "one row is bad"
+    whole = out.read_bytes()
+    assert whole.count(b"\n") == 4 and whole.split(b"\n")[1] == b""
+    for cut in (0, 1, whole.rindex(b"\n", 0, -1) + 2, len(whole)):
+        out.write_bytes(whole[:cut])
+        assert tandem(*given).status == 1 and out.read_bytes() == whole
+    other = write_rows(tmp_path / "other", [{"prompt": "a"}, {"prompt": "x"}, {"prompt": "y"}, {"prompt": "z"}])
+    refused = tandem("--jsonl", other, *given[2:])
+    assert refused.status == 1 and "Line 3 (id 3) has an answer already" in refused.stderr
+    fewer = tandem("--jsonl", write_rows(tmp_path / "fewer", [{"prompt": "a"}]), *given[2:])
+    assert fewer.status == 1 and "4 answers already, and 1 rows" in fewer.stderr
+    assert out.read_bytes() == whole
 
 
 def test_a_table_fills_a_prompt_and_answers_are_csv_or_text(tandem: Tandem, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.batch.formats import COLUMNS, Format, FormatName, format_for
 from app.batch.progress import BatchProgress, duration_text
-from app.batch.results import InOrder, ResultsFile
+from app.batch.results import InOrder, Record, ResultsFile
 from app.batch.rows import Row
 from app.errors import AppError
 from app.output import Console
@@ -101,8 +101,10 @@ def test_a_file_is_gone_on_with_after_its_last_whole_record(tmp_path: Path, name
     for cut in range(0, len(whole.encode()), len(whole) // 13):
         path.write_bytes(whole.encode()[:cut])
         with ResultsFile(path, format) as file:
+            if format.is_positional:
+                assert file.known.keys == tuple(f"key{line}" for line in range(file.known.num_records))
             for line in range(file.known.num_records, len(TEXTS)):
-                file.append(format.record(row(line, f"id {line}"), completion(TEXTS[line]), f"key{line}"))
+                file.append(format.record(row(line, f"id {line}"), completion(TEXTS[line]), f"key{line}"), f"key{line}")
         assert path.read_bytes() == whole.encode()
 
 
@@ -113,7 +115,7 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     path.write_text(f'{{"mine": 1}}\nnothing\n{ours}')
     with ResultsFile(path, format) as file:
         assert file.known.requests == {"id 0": "key0"}
-        file.append("{}\n")
+        file.append("{}\n", "key")
     assert path.read_text() == f'{{"mine": 1}}\nnothing\n{ours}{{}}\n'
 
 
@@ -129,15 +131,29 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
         ("csv", 'one, "open quote'),
         ("csv", "id,prompt\n"),
         ("text", "one\ntwo\nthree\nfour"),
+        ("text", "one\n"),
+        ("text", "my last words"),
     ],
 )
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, name: FormatName, content: str) -> None:
     path = tmp_path / "precious"
     path.write_text(content)
-    format = format_for(name, None)
     with pytest.raises(AppError, match="something else than the results"):
-        ResultsFile(path, format, most_records=2 if format.is_positional else None)
+        ResultsFile(path, format_for(name, None))
     assert path.read_text() == content
+    assert [file.name for file in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("more", ["another line\n", "half a line"])
+def test_text_that_somebody_added_to_is_left_as_it_is(tmp_path: Path, more: str) -> None:
+    path = tmp_path / "out.txt"
+    with ResultsFile(path, format_for("text", None)) as file:
+        file.append("an answer\n", "key")
+    with path.open("a") as file:
+        file.write(more)
+    with pytest.raises(AppError, match="something else than the results"):
+        ResultsFile(path, format_for("text", None))
+    assert path.read_text() == f"an answer\n{more}"
 
 
 def test_a_record_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +170,9 @@ def test_a_record_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "write", write_until_full)
     with ResultsFile(path, format_for("jsonl", None)) as file:
-        file.append('{"id": 1, "a": 2}\n')
+        file.append('{"id": 1, "a": 2}\n', "one")
         with pytest.raises(AppError, match="No space left"):
-            file.append('{"id": 2, "a": 2}\n')
+            file.append('{"id": 2, "a": 2}\n', "two")
     assert path.read_text() == '{"id": 1, "a": 2}\n'
 
 
@@ -165,7 +181,7 @@ def test_results_go_into_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with ResultsFile(pipe, format_for("jsonl", None)) as file:
-        file.append("{}\n")
+        file.append("{}\n", "key")
     assert os.read(reader, 100) == b"{}\n"
     os.close(reader)
 
@@ -182,8 +198,8 @@ def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:
 @given(st.permutations(range(6)))
 def test_records_go_out_in_order(arrivals: list[int]) -> None:
     order = InOrder({10 + place: place for place in range(6)})
-    gone = [text for place in arrivals for text in order.add(10 + place, "" if place == 2 else str(place))]
-    assert gone == ["0", "1", "3", "4", "5"]
+    gone = [one.text for place in arrivals for one in order.add(10 + place, Record(text=str(place), key="key"))]
+    assert gone == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_progress_tells_rows_rate_and_time_left() -> None:

@@ -97,6 +97,7 @@ def test_what_a_row_does_not_say_the_flags_say(tmp_path: Path) -> None:
         ({"prompt": 3}, "prompt is 3; expected a text"),
         ({"prompt": "a", "id": 1.5}, "id is 1.5"),
         ({"prompt": "a", "id": True}, "id is true"),
+        ({"prompt": "a", "n_predict": 3, "max_tokens": 3}, "max_tokens and predict mean the same"),
         ({"prompt": "a", "temp": "hot"}, "temp is 'hot'; expected a number"),
         ({"prompt": "a", "temp": -1}, "--temp"),
         ({"prompt": "a", "raw": 1}, "raw is 1; expected true or false"),
