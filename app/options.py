@@ -309,14 +309,14 @@ def generate_options(preferences: Preferences, **more: Any) -> GenerateOptions:
             max_tokens=max_tokens,
             stop=preferences.stop or (),
             chat_template=preferences.chat_template,
-            template_variables=_json_object(preferences.chat_template_kwargs),
+            template_variables=read_json_object(preferences.chat_template_kwargs),
             **more,
         )
     except OptionError as error:
         raise UsageError(str(error)) from error
 
 
-def _json_object(text: str | None) -> dict[str, Any]:
+def read_json_object(text: str | None) -> dict[str, Any]:
     """What --chat-template-kwargs holds."""
     if text is None:
         return {}

@@ -6,7 +6,7 @@ escaped: whoever prints them does that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -57,7 +57,12 @@ class FileFacts:
     @property
     def template_variables(self) -> tuple[str, ...]:
         """What its chat templates read besides the chat, and a person may set."""
-        return tuple(sorted({name for source in self.chat_templates.values() for name in variables_of(source)}))
+        return variables_read_by(self.chat_templates.values())
+
+
+def variables_read_by(templates: Iterable[str]) -> tuple[str, ...]:
+    """What chat templates (their sources) read besides the chat, and a person may set."""
+    return tuple(sorted({name for source in templates for name in variables_of(source)}))
 
 
 def read_facts(path: Path) -> FileFacts:

@@ -67,13 +67,17 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the chat shows of a loaded model. `vocabulary` tells whether token ids of an earlier run still hold."""
+    """What the chat shows of a loaded model. `vocabulary` tells whether token ids of an earlier run still hold.
+
+    `chat_templates` are their sources.
+    """
 
     name: str
     description: str
     context_size: int
     vocabulary: str
     has_chat_template: bool = True
+    chat_templates: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
     trained_context_size: int = 0

@@ -6,13 +6,15 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 
 from app.chat.downloads import Download, Downloads
 from app.chat.engine_port import EngineLoader, ModelFacts
 from app.chat.model_port import Bill, ModelLine, ModelPlace, ModelShelf, ShelfFault
+from app.chat.settings_fields import FIELDS, SettingField
 from app.chat.settings_keeper import BUILT_IN_PRESETS, SettingsKeeper
+from app.chat.template_fields import VariableField, variable_fields
 from app.options import FILE_OPTIONS, LOAD_OPTIONS, Preferences
 from app.settings_file import Value
 
@@ -47,6 +49,7 @@ class ModelDesk:
         self.downloads = Downloads(shelf, self._ended)
         self.when_download_ended: Callable[[Download], None] | None = None
         self.pass_bytes: Callable[[int], int] | None = None
+        self.variable_fields: tuple[VariableField, ...] = ()
         self.limit_bytes_per_s: float | None = None
         self._make_loader = make_loader
 
@@ -78,7 +81,17 @@ class ModelDesk:
 
     def take_facts(self, facts: ModelFacts | None) -> None:
         """Another model is loaded, or none while it is being loaded."""
-        self.facts, self.pass_bytes = facts, None
+        self.facts, self.pass_bytes, self.variable_fields = facts, None, ()
+
+    def take_variables(self, names: Sequence[str]) -> None:
+        """What the loaded model's templates read, and the user may set."""
+        self.variable_fields = variable_fields(names)
+
+    @property
+    def fields(self) -> tuple[SettingField, ...]:
+        """What can be set: those of the model's template behind the other settings of their group."""
+        last = max((place for place, field in enumerate(FIELDS) if field.group == FIELDS[0].group), default=-1) + 1
+        return (*FIELDS[:last], *self.variable_fields, *FIELDS[last:])
 
     def take_pass_bytes(self, pass_bytes: Callable[[int], int]) -> None:
         """What a pass of the loaded model moves, at a position."""
@@ -112,6 +125,10 @@ class ModelDesk:
         """Keeps a preset. Raises SettingsError."""
         self._keeper.save_preset(name, values)
         self.presets[name] = values
+
+    def is_own_preset(self, name: str) -> bool:
+        """Whether the user kept it; of a built-in one's name too."""
+        return name in self.presets and self.presets[name] != BUILT_IN_PRESETS.get(name)
 
     def forget_preset(self, name: str) -> None:
         """Takes a preset away; a built-in one of that name is there again. Raises SettingsError."""

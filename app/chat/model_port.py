@@ -6,7 +6,7 @@ Textual or threads: whatever takes long is called beside the screen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -119,6 +119,10 @@ class ModelShelf(Protocol):
 
     def pass_bytes(self, line: ModelLine, preferences: Preferences) -> Callable[[int], int]:
         """What one pass moves when so many positions stand before it."""
+        ...
+
+    def variables_of(self, templates: Sequence[str]) -> tuple[str, ...]:
+        """What chat templates (their sources) read besides the conversation."""
         ...
 
     def memory_speed(self, preferences: Preferences) -> float:

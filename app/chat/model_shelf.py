@@ -5,7 +5,7 @@ Owns the translation between the runtime's façades and the chat's values. Knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +149,12 @@ class RuntimeShelf:
 
         with _faults():
             return pass_reads(*self._to_load(line, preferences)).bytes_at
+
+    def variables_of(self, templates: Sequence[str]) -> tuple[str, ...]:
+        """By reading them, not by rendering."""
+        from runtime.files import variables_read_by
+
+        return variables_read_by(templates)
 
     def memory_speed(self, preferences: Preferences) -> float:
         """Measured now."""

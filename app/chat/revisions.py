@@ -59,6 +59,10 @@ class Revisions:
         before = self._desk.conversation
         self._add(before.id, title, lambda: self._desk.show_changed(self._as_before(before, draft, attachments)))
 
+    def remember_step(self, title: str, undo: Callable[[], None]) -> None:
+        """Something beside the conversations was changed, and can be taken back."""
+        self._add(None, title, undo)
+
     def edit(self, turn: Turn, text: str) -> None:
         """Puts a turn with this text beside the other. To a question there is a new answer; a reply ends the branch."""
         self.remember(f"the edit of {title_of(turn.text)}")

@@ -62,6 +62,20 @@ class SettingField:
         """Whether its value is several texts."""
         return self.option.kind is tuple
 
+    @property
+    def default(self) -> str:
+        """What holds where nothing was chosen."""
+        told = _TOLD_DEFAULT.search(self.help)
+        return _DEFAULTS.get(self.key) or (told.group(1) if told else "default")
+
+    def value_in(self, preferences: Preferences) -> object:
+        """What was chosen for it; None: nothing."""
+        return getattr(preferences, self.key)
+
+    def put_in(self, value: object, preferences: Preferences) -> Preferences:
+        """The preferences with this value; None takes it out."""
+        return replace(preferences, **{self.key: value})
+
 
 def _fields() -> tuple[SettingField, ...]:
     options = {option.key: option for option in LOAD_OPTIONS + SAMPLING_OPTIONS}
@@ -92,33 +106,31 @@ _OF_A_MODEL = ("chat_template", "chat_template_kwargs")  # which a preset for an
 PRESET_KEYS = ("system", *(option.key for option in SAMPLING_OPTIONS if option.key not in ("system", *_OF_A_MODEL)))
 
 
-def field_of(word: str) -> SettingField | None:
-    """The setting of this key or flag."""
-    key = word.strip().lstrip("-").replace("-", "_").lower()
-    for field in FIELDS:
-        if key == field.key or any(key == name.lstrip("-").replace("-", "_") for name in field.option.names):
+def field_of(word: str, fields: Sequence[SettingField] = FIELDS) -> SettingField | None:
+    """The setting of this key, title or flag."""
+    key = _key(word)
+    for field in fields:
+        if key in (field.key, _key(field.title)) or field in FIELDS and key in map(_key, field.option.names):
             return field
     return None
 
 
+def _key(word: str) -> str:
+    return word.strip().lstrip("-").replace("-", "_").lower()
+
+
 def shown_value(field: SettingField, preferences: Preferences) -> str:
     """The value as it stands in the list."""
-    value = getattr(preferences, field.key)
+    value = field.value_in(preferences)
     if value is None:
-        return default_words(field)
+        return field.default
     text = " ".join(typed_list(value).split() if isinstance(value, tuple) else str(value).split())
     return text if len(text) <= _SHOWN_LENGTH else text[: _SHOWN_LENGTH - 1] + "…"
 
 
-def default_words(field: SettingField) -> str:
-    """What holds where nothing was chosen."""
-    told = _TOLD_DEFAULT.search(field.help)
-    return _DEFAULTS.get(field.key) or (told.group(1) if told else "default")
-
-
 def typed_value(field: SettingField, preferences: Preferences) -> str:
     """The value as it is edited, on one line: nothing stands for the default, \\n for a new line."""
-    value = getattr(preferences, field.key)
+    value = field.value_in(preferences)
     if isinstance(value, tuple):
         return typed_list(value)
     return "" if value is None else str(value).replace("\n", "\\n")
@@ -145,7 +157,7 @@ def read_list(text: str) -> tuple[str, ...]:
 
 def with_text(field: SettingField, text: str, preferences: Preferences) -> Preferences:
     """The preferences with what was typed. Raises UsageError with a sentence where that makes no sense."""
-    changed = replace(preferences, **{field.key: _read(field, text)})
+    changed = field.put_in(_read(field, text), preferences)
     if (fault := fault_of(changed)) is not None:
         raise UsageError(fault)
     return changed
@@ -164,7 +176,7 @@ def fault_of(preferences: Preferences) -> str | None:
 def stepped(field: SettingField, step: int, preferences: Preferences) -> Preferences:
     """The preferences with the choice before or after; the default is one of them."""
     values: list[str | None] = [None, *field.choices]
-    now = getattr(preferences, field.key)
+    now = field.value_in(preferences)
     place = values.index(None if now is None else str(now)) if now is None or str(now) in values else 0
     value = values[(place + step) % len(values)]
     return with_text(field, value or "", preferences)

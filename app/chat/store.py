@@ -12,7 +12,7 @@ import json
 import sqlite3
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ _LONGEST_RECALLED = 20_000
 _DELETED_FOR_GOOD_S = 7 * 24 * 3600
 _CONVERSATION_COLUMNS = "id, title, system, model, leaf, window_start, summary, draft, pinned, created_at"
 _TURN_COLUMNS = "id, parent, role, text, thinking, ids, vocabulary, model, state, figures, created_at, attachments"
+SqlValue = str | float | None
 # The row keeps its number, by which the index of words knows it.
 _TURN_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _TURN_COLUMNS.split(", ")[1:])
 
@@ -89,6 +90,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Opens or creates the file. Raises DamagedStoreError or NewerStoreError where it can't be used as it is."""
         self.path = path
+        self._known: dict[str, Mapping[str, SqlValue]] = {}
         with _named_faults(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = connect(path)
@@ -134,28 +136,28 @@ class Store:
         """Writes everything but the turns."""
         with self._transaction() as connection:
             self._write_conversation(connection, conversation)
+        self._know(conversation)
 
-    @staticmethod
-    def _write_conversation(connection: sqlite3.Connection, conversation: Conversation) -> None:
+    def _write_conversation(self, connection: sqlite3.Connection, conversation: Conversation) -> None:
+        """Writes what this window changed: what another window wrote meanwhile beside it stays."""
+        row = _row_of_conversation(conversation)
+        known = self._known.get(conversation.id)
+        if known is not None:
+            changed = {name: value for name, value in row.items() if value != known[name]}
+            settings = ", ".join(f"{name} = ?" for name in (*changed, "updated_at"))
+            values = (*changed.values(), time.time(), conversation.id)
+            if connection.execute(f"UPDATE conversations SET {settings} WHERE id = ?", values).rowcount:
+                return
+        settings = ", ".join(f"{name} = excluded.{name}" for name in (*row, "updated_at") if name != "id")
         connection.execute(
-            f"INSERT INTO conversations ({_CONVERSATION_COLUMNS}, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET title = excluded.title, system = excluded.system, model = excluded.model, "
-            "leaf = excluded.leaf, window_start = excluded.window_start, draft = excluded.draft, "
-            "summary = excluded.summary, pinned = excluded.pinned, updated_at = excluded.updated_at",
-            (
-                conversation.id,
-                _storable(conversation.title),
-                _storable(conversation.system),
-                _storable(conversation.model),
-                conversation.leaf,
-                conversation.window_start,
-                _storable(conversation.summary),
-                _storable(conversation.draft),
-                conversation.is_pinned,
-                conversation.created_at,
-                time.time(),
-            ),
+            f"INSERT INTO conversations ({', '.join(row)}, updated_at) VALUES ({', '.join('?' * (len(row) + 1))}) "
+            f"ON CONFLICT (id) DO UPDATE SET {settings}",
+            (*row.values(), time.time()),
         )
+
+    def _know(self, conversation: Conversation) -> None:
+        """So it stands in the file now, as far as this window knows."""
+        self._known[conversation.id] = _row_of_conversation(conversation)
 
     def save_attachments(self, conversation: Conversation) -> None:
         """Writes what is attached to the draft: apart from the rest, since it may be large."""
@@ -165,12 +167,19 @@ class Store:
                 "UPDATE conversations SET attachments = ? WHERE id = ?",
                 (_text_of_attachments(conversation.attachments), conversation.id),
             )
+        self._know(conversation)
 
     def save_turns(self, conversation: Conversation, turns: Sequence[Turn]) -> None:
-        """Writes the turns and the conversation that holds them, all or nothing."""
+        """Writes the turns and the conversation that holds them, all or nothing.
+
+        A conversation that another window deleted meanwhile is there again: somebody goes on with it.
+        """
         with self._transaction() as connection:
             self._write_conversation(connection, conversation)
+            if turns:
+                connection.execute("UPDATE conversations SET deleted_at = NULL WHERE id = ?", (conversation.id,))
             self._write_turns(connection, conversation, turns)
+        self._know(conversation)
 
     def remove_turn(self, conversation: Conversation, turn_id: str, moved: Sequence[Turn]) -> None:
         """Takes a turn away, and writes the conversation without it and the turns that stand elsewhere now."""
@@ -178,6 +187,7 @@ class Store:
             self._write_conversation(connection, conversation)
             self._write_turns(connection, conversation, moved)
             connection.execute("DELETE FROM turns WHERE id = ?", (turn_id,))
+        self._know(conversation)
 
     @staticmethod
     def _write_turns(connection: sqlite3.Connection, conversation: Conversation, turns: Sequence[Turn]) -> None:
@@ -203,7 +213,7 @@ class Store:
         identity, title, system, model, leaf, window_start, summary, draft, is_pinned, created_at, attachments = row
         branch = branch_to(turns, leaf)
         shown = {turn.id for turn in branch}
-        return Conversation(
+        conversation = Conversation(
             id=identity,
             title=title,
             system=system,
@@ -217,6 +227,8 @@ class Store:
             attachments=_attachments_of_text(attachments),
             created_at=created_at,
         )
+        self._know(conversation)
+        return conversation
 
     def conversations(self, limit: int = 200) -> list[ConversationLine]:
         """The conversations that hold anything and are not deleted: those that are pinned, then the latest first."""
@@ -276,6 +288,21 @@ class Store:
 def _storable(text: str) -> str:
     """The text with half surrogates (bytes of the command line that were no UTF-8) replaced: SQLite refuses them."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _row_of_conversation(conversation: Conversation) -> dict[str, SqlValue]:
+    return {
+        "id": conversation.id,
+        "title": _storable(conversation.title),
+        "system": _storable(conversation.system),
+        "model": _storable(conversation.model),
+        "leaf": conversation.leaf,
+        "window_start": conversation.window_start,
+        "summary": _storable(conversation.summary),
+        "draft": _storable(conversation.draft),
+        "pinned": conversation.is_pinned,
+        "created_at": conversation.created_at,
+    }
 
 
 def _row_of_turn(turn: Turn) -> tuple[object, ...]:

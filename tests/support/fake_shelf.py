@@ -6,7 +6,7 @@ Owns the fake shelf and where settings are kept meanwhile. Knows no real model, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -139,6 +139,9 @@ class FakeShelf:
 
     def pass_bytes(self, line: ModelLine, preferences: Preferences) -> Callable[[int], int]:
         return lambda position: 100 * MB + 1000 * position
+
+    def variables_of(self, templates: Sequence[str]) -> tuple[str, ...]:
+        return tuple(" ".join(templates).split())
 
     def memory_speed(self, preferences: Preferences) -> float:
         return 30e9

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.chat.commands.command import Argument, Command
-from app.chat.settings_fields import FIELDS
 
 if TYPE_CHECKING:
     from app.chat.screens.chat import ChatScreen
@@ -28,6 +27,23 @@ def _settings(desk: ChatScreen, argument: str) -> None:
 
 def _set(desk: ChatScreen, argument: str) -> None:
     desk.models.set_value(argument)
+
+
+def _settings_titles(desk: ChatScreen) -> tuple[str, ...]:
+    return tuple(field.title for field in desk.models.desk.fields)
+
+
+def _reasoning(desk: ChatScreen, argument: str) -> None:
+    desk.models.switch_thinking(argument)
+
+
+def _forget(desk: ChatScreen, argument: str) -> None:
+    desk.show_note(desk.models.forget_preset(argument))
+
+
+def _own_presets(desk: ChatScreen) -> tuple[str, ...]:
+    models = desk.models.desk
+    return tuple(name for name in models.presets if models.is_own_preset(name))
 
 
 def _preset(desk: ChatScreen, argument: str) -> None:
@@ -87,9 +103,7 @@ MODEL_COMMANDS = (
         title="Set a value",
         help="change one setting: /set temp 0.3",
         handler=_set,
-        argument=Argument(
-            word="NAME VALUE", question="A setting and its value", choices=lambda _: tuple(f.title for f in FIELDS)
-        ),
+        argument=Argument(word="NAME VALUE", question="A setting and its value", choices=_settings_titles),
         in_palette=False,
     ),
     Command(
@@ -100,6 +114,21 @@ MODEL_COMMANDS = (
         argument=Argument(
             word="NAME", question="The preset's name", choices=lambda desk: tuple(desk.models.desk.presets)
         ),
+    ),
+    Command(
+        name="forget",
+        title="Forget a preset",
+        help="take a preset away that you kept; undo brings it back",
+        handler=_forget,
+        argument=Argument(word="NAME", question="The preset's name", choices=_own_presets),
+        refusal=lambda desk: "" if _own_presets(desk) else "No preset was kept yet.",
+    ),
+    Command(
+        name="reasoning",
+        title="Thinking on or off",
+        help="whether the model thinks before it answers, where its template has a switch",
+        handler=_reasoning,
+        argument=Argument(word="on|off", is_optional=True, choices=lambda _: ("on", "off")),
     ),
     Command(
         name="system",

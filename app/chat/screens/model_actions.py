@@ -6,8 +6,9 @@ force), the controller (the conversation) and `settings_cost.py` (what a change 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from app.chat.beside import run_beside
 from app.chat.downloads import Download, DownloadState
@@ -18,10 +19,12 @@ from app.chat.screens.models import ModelsScreen
 from app.chat.screens.settings import SettingsOutcome, SettingsScreen
 from app.chat.screens.welcome import ANOTHER, WelcomeScreen
 from app.chat.settings_cost import LargerWindow, larger_window
-from app.chat.settings_fields import FIELDS, field_of, preset_of, shown_value, with_preset, with_text
+from app.chat.settings_fields import PRESET_KEYS, field_of, preset_of, shown_value, with_preset, with_text
+from app.chat.template_fields import thinking_field
 from app.chat.view import Phase
 from app.errors import AppError
 from app.options import Preferences
+from app.settings_file import Value
 
 if TYPE_CHECKING:
     from app.chat.screens.chat import ChatScreen
@@ -53,6 +56,9 @@ class ModelActions:
 
     def note_ready(self) -> None:
         """A model is loaded: the first one that was chosen is the one for the next time too."""
+        desk = self.desk
+        if desk.facts is not None and (templates := desk.facts.chat_templates):
+            run_beside(self._screen, lambda: desk.shelf.variables_of(templates), desk.take_variables, _ignore)
         if self._is_first_start:
             self._is_first_start = False
             try:
@@ -104,6 +110,7 @@ class ModelActions:
             SettingsScreen(
                 self.desk,
                 presets=self.desk.presets,
+                forget_preset=self.forget_preset,
                 conversation_tokens=self._screen.used_tokens or 0,
                 has_card=bool(self.desk.shelf.machine().devices),
                 wanted=wanted,
@@ -114,9 +121,10 @@ class ModelActions:
     def set_value(self, text: str) -> None:
         """`temp 0.3`: at once where it costs nothing, else the settings say first what it costs."""
         word, _, value = text.strip().partition(" ")
-        field = field_of(word)
+        field = field_of(word, self.desk.fields)
         if field is None:
-            self._warn(f"There is no setting {one_line(word)}; there are {', '.join(field.title for field in FIELDS)}.")
+            titles = ", ".join(field.title for field in self.desk.fields)
+            self._warn(f"There is no setting {one_line(word)}; there are {titles}.")
             return
         try:
             wanted = with_text(field, value, self.desk.preferences)
@@ -128,6 +136,16 @@ class ModelActions:
         elif self.take(wanted):
             self._screen.show_note(f"{field.title} is {shown_value(field, wanted)} from the next reply on.")
 
+    def switch_thinking(self, text: str) -> None:
+        """Lets the model think before it answers, or not; without a word the other of both than was chosen."""
+        field = thinking_field(self.desk.variable_fields)
+        if field is None:
+            self._warn("This model's chat template has no switch for thinking.")
+            return
+        chosen = {"on": "true", "off": "false"}.get(text.strip().lower(), text)
+        now = field.value_in(self.desk.preferences)
+        self.set_value(f"{field.title} {chosen or ('true' if now == 'false' else 'false')}")
+
     def take_preset(self, name: str) -> None:
         """Puts a preset in force."""
         values = self.desk.presets.get(name)
@@ -135,6 +153,24 @@ class ModelActions:
             self._warn(f"There is no preset {one_line(name)}; there are {', '.join(map(one_line, self.desk.presets))}.")
         elif self.take(with_preset(values, self.desk.preferences)):
             self._screen.show_note(f"The preset {one_line(name)} holds from the next reply on.")
+
+    def forget_preset(self, name: str) -> str:
+        """Takes a preset away until that is undone; a sentence about it."""
+        desk, values = self.desk, self.desk.presets.get(name)
+        shown = one_line(name)
+        if values is None:
+            return f"There is no preset {shown}."
+        if not desk.is_own_preset(name):
+            return f"The preset {shown} belongs to Tandem and stays."
+        try:
+            desk.forget_preset(name)
+        except AppError as error:
+            return f"{error} {error.hint or ''}".strip()
+        kept = {key: value for key, value in values.items() if key in PRESET_KEYS}
+        self._screen.controller.revisions.remember_step(
+            f"the removal of the preset {shown}", lambda: desk.keep_preset(name, cast("Mapping[str, Value]", kept))
+        )
+        return f"The preset {shown} is gone. {self._screen.keys.hint('undo')} brings it back."
 
     def take(self, wanted: Preferences) -> bool:
         """Puts preferences in force, loading the model anew where that is needed; False where it can't be done now."""

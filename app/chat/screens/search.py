@@ -24,7 +24,7 @@ from app.chat.screens.conversations import when
 from app.chat.search import Hit
 
 _REST_S = 0.12
-_SOURCES = {Role.USER: "you", Role.ASSISTANT: "reply"}
+_SOURCES: dict[str, str] = {Role.USER: "you", Role.ASSISTANT: "reply"}
 
 
 class SearchDesk(Protocol):

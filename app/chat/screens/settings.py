@@ -6,7 +6,7 @@ decided; it carries nothing out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +24,6 @@ from app.chat.screens.answer import AnswerScreen
 from app.chat.settings_cost import Cost, cost_of
 from app.chat.settings_fields import (
     CARD_KEYS,
-    FIELDS,
     SettingField,
     preset_of,
     shown_value,
@@ -69,15 +68,20 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         desk: ModelDesk,
         *,
         presets: Mapping[str, Mapping[str, object]],
+        forget_preset: Callable[[str], str],
         conversation_tokens: int,
         has_card: bool = False,
         wanted: Preferences | None = None,
     ) -> None:
-        """`wanted`: what has been changed already, by a command. `has_card`: there are layers to put on a GPU."""
+        """`wanted`: what has been changed already, by a command. `has_card`: there are layers to put on a GPU.
+
+        `presets` changes with `forget_preset`, which takes one away and gives a sentence about it.
+        """
         super().__init__()
-        self._fields = tuple(field for field in FIELDS if has_card or field.key not in CARD_KEYS)
+        self._fields = tuple(field for field in desk.fields if has_card or field.key not in CARD_KEYS)
         self._desk = desk
         self._presets = presets
+        self._forget_preset = forget_preset
         self._conversation_tokens = conversation_tokens
         self._wanted = wanted or desk.preferences
         self._cost: Cost | None = _FREE
@@ -97,8 +101,7 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
     def on_mount(self) -> None:
         self._draw()
         options = self.query_one(OptionList)
-        changed = changed_keys(self._desk.preferences, self._wanted)
-        first = next((field for field in self._fields if field.key in changed), self._fields[0])
+        first = next((field for field in self._fields if self._is_changed(field)), self._fields[0])
         options.highlighted = options.get_option_index(first.key)
         options.focus()
         self._reckon()
@@ -117,7 +120,7 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
             self._edit("", "A name for the preset")
         elif chosen.startswith(_PRESET):
             self._want(with_preset(self._presets[chosen.removeprefix(_PRESET)], self._wanted))
-        elif (field := _field(chosen)) is not None and field.choices:
+        elif (field := self._field(chosen)) is not None and field.choices:
             self._step(field, 1)
         elif field is not None:
             self._edited = field
@@ -135,9 +138,14 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
             self._step(field, step)
 
     def action_reset(self) -> None:
-        """The default in place of what was chosen."""
+        """The default in place of what was chosen; a preset goes."""
+        option = self.query_one(OptionList).highlighted_option
         if (field := self._chosen_field()) is not None:
             self._take(field, "")
+        elif option is not None and (option.id or "").startswith(_PRESET):
+            sentence = self._forget_preset((option.id or "").removeprefix(_PRESET))
+            self._draw()
+            self._say_cost(sentence)
 
     def action_back(self) -> None:
         """Out of the editing of a value, or out of the settings; nothing is changed."""
@@ -216,16 +224,11 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         rows = [Option(Content("Apply"), id=_APPLY), Option(Content("Apply, and keep for the next time"), id=_KEEP)]
         if self._cost is not None and self._cost.nearest is not None:
             rows.append(Option(Content(self._cost.nearest_words), id=_NEAREST))
-        changed = changed_keys(self._desk.preferences, self._wanted)
         for place, group in enumerate(dict.fromkeys(field.group for field in self._fields)):
             if place == 1:
                 rows += self._preset_options()
             rows.append(_heading(group))
-            rows += [
-                Option(self._line(field, is_changed=field.key in changed), id=field.key)
-                for field in self._fields
-                if field.group == group
-            ]
+            rows += [Option(self._line(field), id=field.key) for field in self._fields if field.group == group]
         return rows
 
     def _preset_options(self) -> list[Option]:
@@ -238,18 +241,24 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         rows.append(Option(Content("  Keep these as a preset…"), id=_NEW_PRESET))
         return rows
 
-    def _line(self, field: SettingField, *, is_changed: bool) -> Content:
+    def _is_changed(self, field: SettingField) -> bool:
+        return field.value_in(self._desk.preferences) != field.value_in(self._wanted)
+
+    def _line(self, field: SettingField) -> Content:
         gap = " " * max(1, _TITLE_COLUMNS - columns_of(field.title))
         value = shown_value(field, self._wanted)
-        is_default = getattr(self._wanted, field.key) is None
-        if not is_changed:
+        is_default = field.value_in(self._wanted) is None
+        if not self._is_changed(field):
             return Content.assemble(f"  {field.title}{gap}", Content.styled(value, "dim" if is_default else ""))
         before = shown_value(field, self._desk.preferences)
         return Content.assemble(f"* {field.title}{gap}", Content.styled(value, "bold"), f"  (was {before})")
 
     def _chosen_field(self) -> SettingField | None:
         option = self.query_one(OptionList).highlighted_option
-        return _field(option.id or "") if option is not None and self._edited is None else None
+        return self._field(option.id or "") if option is not None and self._edited is None else None
+
+    def _field(self, key: str) -> SettingField | None:
+        return next((field for field in self._fields if field.key == key), None)
 
     def _edit(self, text: str, placeholder: str) -> None:
         field = self.query_one(Input)
@@ -264,8 +273,10 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         self.query_one(OptionList).focus()
 
     def _say_help(self, chosen: str) -> None:
-        field = _field(chosen)
+        field = self._field(chosen)
         words = f"{field.title}: {field.help}" if field is not None else ""
+        if chosen.startswith(_PRESET):
+            words = "Enter takes this preset, Delete removes it"
         if field is not None and field.choices:
             words += f" [{', '.join(field.choices)}]"
         self.query_one(".help", Static).update(Content(words))
@@ -276,10 +287,6 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         words = Content(("! " if is_refused else "") + one_line(sentence))
         # Of two updates before a refresh, the first one's height would stay.
         self.call_after_refresh(line.update, words)
-
-
-def _field(key: str) -> SettingField | None:
-    return next((field for field in FIELDS if field.key == key), None)
 
 
 def _heading(text: str) -> Option:

@@ -14,7 +14,6 @@ from app.chat.settings_cost import cost_of
 from app.chat.settings_fields import (
     CARD_KEYS,
     FIELDS,
-    default_words,
     field_of,
     preset_of,
     read_list,
@@ -134,6 +133,71 @@ async def test_presets_are_taken_made_and_kept(tmp_path: Path) -> None:
     assert keeper.presets == {"mine [x]": {"system": "Answer in one or two sentences.", "temp": 0.2}}
 
 
+async def test_a_preset_that_was_kept_is_removed_and_brought_back(tmp_path: Path) -> None:
+    engine, keeper = engine_with_memory(), FakeKeeper()
+    desk = desk_for(engine, CHOSEN, keeper=keeper)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 50), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("/forget mine")
+        await stage.until_shown("! No preset was kept yet.")
+        desk.keep_preset("mine [x]", {"temp": 0.2})
+        desk.keep_preset("brief", {"system": "One word."})
+        await stage.send("/forget usual")
+        await stage.until_shown("The preset usual belongs to Tandem and stays.")
+        await stage.send("/forget mine [x]")
+        await stage.until_shown("The preset mine [x] is gone. Alt+U brings it back.")
+        assert "mine [x]" not in desk.presets and keeper.presets["mine [x]"] is None
+        await stage.press("alt+u")
+        await stage.until_shown("Taken back: the removal of the preset mine [x].")
+        assert keeper.presets["mine [x]"] == {"temp": 0.2}
+        await stage.press("f3")
+        await stage.until_shown("mine [x]")
+        await stage.press(*["down"] * (5 + list(desk.presets).index("mine [x]")))
+        await stage.until_shown("Enter takes this preset, Delete removes it")
+        await stage.press("delete")
+        await stage.until_shown("The preset mine [x] is gone.")
+        assert stage.text().count("mine [x]") == 1
+        await stage.press("escape")
+        await stage.send("/forget brief")
+        await stage.until_shown("The preset brief is gone.")
+        assert desk.presets["brief"] == {"system": "Answer in one or two sentences."}
+
+
+async def test_what_the_template_reads_can_be_set_and_thinking_switched(tmp_path: Path) -> None:
+    engine = engine_with_memory(says("one"))
+    engine.facts = replace(engine.facts, chat_templates=("today", "enable_thinking"))
+    desk = desk_for(engine, CHOSEN)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 50), models=desk) as stage:
+        await stage.ask("first")
+        await stage.send("/set enable_thinking perhaps")
+        await stage.until_shown("! enable_thinking is one of true, false, not 'perhaps'.")
+        await stage.send("/reasoning off")
+        await stage.until_shown("enable_thinking is false from the next reply on.")
+        assert desk.preferences.chat_template_kwargs == '{"enable_thinking": false}'
+        await stage.send('/set today {"day": 3}')
+        await stage.send("/reasoning")
+        await stage.until_shown("enable_thinking is true from the next reply on.")
+        assert desk.preferences.chat_template_kwargs == '{"today": {"day": 3}, "enable_thinking": true}'
+        await stage.press("f3")
+        await stage.until_shown("enable_thinking       true", 'today                 {"day": 3}')
+        await stage.press(*["down"] * 5, "right")
+        await stage.until_shown(
+            "* enable_thinking       false  (was true)", "The next reply reads the conversation anew"
+        )
+        await stage.press("down", "delete")
+        await stage.until_shown("* today                 as the model's template has it")
+        await stage.press("home", "enter")
+        await stage.until(lambda: desk.preferences.chat_template_kwargs == '{"enable_thinking": false}')
+
+
+async def test_a_model_without_a_switch_for_thinking_says_so(tmp_path: Path) -> None:
+    engine = engine_with_memory()
+    async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk_for(engine, CHOSEN)) as stage:
+        await stage.until_idle()
+        await stage.send("/reasoning off")
+        await stage.until_shown("! This model's chat template has no switch for thinking.")
+
+
 async def test_the_system_prompt_of_this_conversation_and_the_next(tmp_path: Path) -> None:
     engine = engine_with_memory(says("one"), says("two"), says("three"))
     async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk_for(engine, CHOSEN)) as stage:
@@ -162,7 +226,7 @@ async def test_settings_stand_at_forty_columns(tmp_path: Path) -> None:
 def test_every_setting_can_be_read_back_and_has_a_default_in_words() -> None:
     for field in FIELDS:
         assert field_of(field.title) is field and field_of(f"--{field.title}") is field
-        assert shown_value(field, Preferences()) == default_words(field)
+        assert shown_value(field, Preferences()) == field.default
         assert with_text(field, "", Preferences()) == Preferences()
         for choice in field.choices:
             assert shown_value(field, with_text(field, choice, Preferences())) == choice

@@ -157,6 +157,41 @@ def test_kill_nine_keeps_every_finished_turn_and_draft(tmp_path: Path, delay_s: 
         assert [turn.text for turn in conversation.turns] == [f"turn {number}"]
 
 
+def test_a_window_writes_only_what_it_changed(tmp_path: Path) -> None:
+    here, there = Store(tmp_path / "chat.db"), Store(tmp_path / "chat.db")
+    question = Turn(role=Role.USER, text="question")
+    conversation = Conversation(draft="unsent").with_turn(question)
+    here.save_turns(conversation, [question])
+    shown_there = there.load(conversation.id)
+    assert shown_there is not None
+    here.save_conversation(replace(conversation, title="Renamed", is_pinned=True))
+    reply = Turn(role=Role.ASSISTANT, text="from there", parent=question.id)
+    there.save_turns(shown_there.with_turn(reply), [reply])
+    found = here.load(conversation.id)
+    assert found is not None and (found.title, found.is_pinned, found.draft) == ("Renamed", True, "unsent")
+    assert [turn.text for turn in found.turns] == ["question", "from there"]
+    there.save_conversation(replace(shown_there, draft="new"))
+    here.save_conversation(replace(found, system="Be kind."))
+    found = there.load(conversation.id)
+    assert found is not None and (found.title, found.draft, found.system) == ("Renamed", "new", "Be kind.")
+    here.close()
+    there.close()
+
+
+def test_a_conversation_that_another_window_deleted_comes_back_with_its_next_turn(tmp_path: Path) -> None:
+    here, there = Store(tmp_path / "chat.db"), Store(tmp_path / "chat.db")
+    question, reply = Turn(role=Role.USER, text="question"), Turn(role=Role.ASSISTANT, text="reply")
+    conversation = Conversation().with_turn(question)
+    here.save_turns(conversation, [question])
+    there.set_deleted(conversation.id, is_deleted=True)
+    here.save_conversation(replace(conversation, draft="d"))
+    assert here.conversations() == []
+    here.save_turns(conversation.with_turn(reply), [reply])
+    assert [line.id for line in there.conversations()] == [conversation.id]
+    here.close()
+    there.close()
+
+
 def test_two_windows_write_at_once(tmp_path: Path) -> None:
     first, second = Store(tmp_path / "chat.db"), Store(tmp_path / "chat.db")
     for store in (first, second) * 5:
