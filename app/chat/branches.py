@@ -18,12 +18,14 @@ from app.chat.plain_text import one_line
 class TreeLine:
     """One turn of the drawn tree. `depth` counts the forks before it; `is_shown`: it is on the branch that is shown.
 
-    `words` is its text on one line; `num_shared`: so many characters of it begin another turn in its place too.
+    `words` is its text on one line; `num_shared`: so many characters of it begin another turn in its place too;
+    `is_repeated`: another one has the very same words.
     """
 
     turn: Turn
     words: str
     num_shared: int
+    is_repeated: bool
     depth: int
     is_shown: bool
 
@@ -107,6 +109,7 @@ def tree_lines(conversation: Conversation) -> list[TreeLine]:
     shared = _shared(words, roots) | {
         turn_id: num for same_place in children.values() for turn_id, num in _shared(words, same_place).items()
     }
+    same_place: dict[str | None, list[Turn]] = {turn.parent: roots for turn in roots} | children
     lines: list[TreeLine] = []
     depth_of_roots = 1 if len(roots) > 1 else 0
     waiting = [(root, depth_of_roots) for root in reversed(roots)]
@@ -117,6 +120,9 @@ def tree_lines(conversation: Conversation) -> list[TreeLine]:
                 turn=turn,
                 words=words[turn.id],
                 num_shared=shared[turn.id],
+                is_repeated=any(
+                    other.id != turn.id and words[other.id] == words[turn.id] for other in same_place[turn.parent]
+                ),
                 depth=depth,
                 is_shown=turn.id in shown,
             )

@@ -124,7 +124,7 @@ MODEL_COMMANDS = (
         refusal=lambda desk: "" if _own_presets(desk) else "No preset was kept yet.",
     ),
     Command(
-        name="reasoning",
+        name="reason",
         title="Thinking on or off",
         help="whether the model thinks before it answers, where its template has a switch",
         handler=_reasoning,

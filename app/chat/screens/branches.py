@@ -88,8 +88,8 @@ def _excerpt(line: TreeLine, columns: int) -> str:
     if not words:
         names = ", ".join(one_line(attachment.name) for attachment in turn.attachments)
         return shortened(names or f"({turn.state})", columns)
-    if line.num_shared == len(words):  # the same again, or another goes on from here
-        end = " (ends)"
+    if line.num_shared == len(words):  # another goes on from where this one ends, if not the same
+        end = " (again)" if line.is_repeated else " (ends)"
         return shortened(words, columns - columns_of(end)) + end
     start = words.rfind(" ", 0, line.num_shared) + 1
     while columns_of(words[start : line.num_shared]) > columns // 3:

@@ -171,11 +171,11 @@ async def test_what_the_template_reads_can_be_set_and_thinking_switched(tmp_path
         await stage.ask("first")
         await stage.send("/set enable_thinking perhaps")
         await stage.until_shown("! enable_thinking is one of true, false, not 'perhaps'.")
-        await stage.send("/reasoning off")
+        await stage.send("/reason off")
         await stage.until_shown("enable_thinking is false from the next reply on.")
         assert desk.preferences.chat_template_kwargs == '{"enable_thinking": false}'
         await stage.send('/set today {"day": 3}')
-        await stage.send("/reasoning")
+        await stage.send("/reason")
         await stage.until_shown("enable_thinking is true from the next reply on.")
         assert desk.preferences.chat_template_kwargs == '{"today": {"day": 3}, "enable_thinking": true}'
         await stage.press("f3")
@@ -194,7 +194,7 @@ async def test_a_model_without_a_switch_for_thinking_says_so(tmp_path: Path) -> 
     engine = engine_with_memory()
     async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk_for(engine, CHOSEN)) as stage:
         await stage.until_idle()
-        await stage.send("/reasoning off")
+        await stage.send("/reason off")
         await stage.until_shown("! This model's chat template has no switch for thinking.")
 
 
