@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernels_gpu.expert_buffers import expert_buffers, most_tiles
 from kernels_gpu.launches import Argument, BatchShape, Launch, Module, launch
-from kernels_gpu.plan import Matrix
+from kernels_gpu.plan import Matrix, Target
 from kernels_gpu.precision import terms_for
 from models.program import Buffer, MixExperts
 
@@ -55,7 +55,8 @@ class ExpertSteps:
         operation, buffers, maker, shape = self.operation, self.buffers, self.maker, self.shape
         router, scores = operation.router, operation.router.out
         matrix = maker.plan.matrices[router.weight]
-        yield from maker.product(matrix, operation.x, scores, self.fine, shape, bias=router.bias)
+        routed = Target(matrix=matrix, out=scores, bias=router.bias)
+        yield from maker.product([routed], operation.x, self.fine, shape)
         yield launch(
             MODULE, "choose", (-(-shape.num_tokens // CHOOSE_TOKENS),), CHOOSE_THREADS,
             *maker.floats(scores), shape.num_tokens, operation.num_experts, operation.num_used,
@@ -87,7 +88,7 @@ class ExpertSteps:
         yield launch(
             decode_module(maker.module(gate, self.coarse)), "gated_experts", self._grid(gate), CHOOSE_THREADS,
             maker.places.matrices[gate.name], maker.places.matrices[up.name], *self._rows(gate),
-            *self._records(operation.x, self.coarse), self.place["chosen experts"], operation.num_used, gate.split,
+            *self._records(operation.x, self.coarse), self.place["chosen experts"], operation.num_used, gate.shift,
             maker.vector(operation.gate_bias), maker.vector(operation.up_bias), maker.mode(operation.activation),
             *maker.floats(buffers.gate),
         )  # fmt: skip
@@ -107,11 +108,11 @@ class ExpertSteps:
             )  # fmt: skip
         return launch(
             decode_module(module), "product_experts", self._grid(matrix), CHOOSE_THREADS,
-            *weights, self.place["chosen experts"], used, int(is_of_pair), matrix.split, *finish,
+            *weights, self.place["chosen experts"], used, int(is_of_pair), matrix.shift, *finish,
         )  # fmt: skip
 
     def _grid(self, matrix: Matrix) -> tuple[int, int]:
-        return -(-self._rows(matrix)[1] * matrix.split // 4), self.pairs
+        return -(-(self._rows(matrix)[1] << matrix.shift) // 4), self.pairs
 
     def _rows(self, matrix: Matrix) -> tuple[int, int, int]:
         """Experts, rows of one, units of a row."""

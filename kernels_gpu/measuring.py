@@ -18,16 +18,12 @@ from kernels_gpu.launches import Argument, scalars
 from kernels_gpu.layout import UNIT, defines_for, matrix_layout
 from kernels_gpu.plan import PAGE_SIZE, PARTIAL_HEADER, SPAN, Matrix, attention_defines, page_bytes
 from kernels_gpu.precision import record_bytes
+from kernels_gpu.product_steps import NO_PART, PREFILL_ROWS, PREFILL_TOKENS, PRODUCT_THREADS, STORE
 from kernels_gpu.steps import (
     ATTENTION_THREADS,
     HEADS_OF_BLOCK,
-    PREFILL_ROWS,
-    PREFILL_TOKENS,
-    PRODUCT_THREADS,
     PROMPT_ROWS,
     SOURCES,
-    STORE,
-    WARPS,
 )
 
 STEP_COUNTS = (1, 2, 4, 8)
@@ -103,9 +99,9 @@ class CardMeter:
         prompt = self._device.load(SOURCES / "prefill.cu", defines, ["product_prefill"])["product_prefill"]
         found = []
         for count, name in zip(STEP_COUNTS, names, strict=True):
-            shared = (records, capacity, 0, count, matrix.split, None, 1.0, STORE, out, rows)
-            grid = (-(-rows * matrix.split // WARPS),)
-            elapsed_ms = self._launches(kernels[name], grid, PRODUCT_THREADS, copies, (rows, units, *shared))
+            before = (units, records, capacity, 0, count, matrix.shift, 1.0, STORE)
+            after = (rows, None, out, rows, *NO_PART, *NO_PART)
+            elapsed_ms = self._launches(kernels[name], (matrix.blocks,), PRODUCT_THREADS, copies, after, before=before)
             moved_bytes = matrix_bytes + record_bytes(count, columns, terms) + 4 * count * rows
             found.append(self._measured(f"{format_name} {name}", elapsed_ms, moved_bytes, count * terms))
         grid = (-(-rows // PREFILL_ROWS), -(-sizes.tokens // PREFILL_TOKENS))

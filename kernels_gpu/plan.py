@@ -115,10 +115,27 @@ class Matrix:
         return is_plain(self.format_name)
 
     @property
-    def split(self) -> int:
-        """Warps that share a row.  It depends on the columns alone, and with it the order of every sum."""
+    def shift(self) -> int:
+        """1 << shift warps share a row.  It depends on the columns alone, and with it the order of every sum.
+
+        So that a lane has two units or more: what a row takes beside them is shared, and their loads go out together.
+        """
         units = self.num_columns // UNIT
-        return 4 if units >= 128 else 2 if units >= 64 else 1
+        return 2 if units >= 256 else 1 if units >= 128 else 0
+
+    @property
+    def blocks(self) -> int:
+        """Of a product, with four warps each."""
+        return -(-(self.num_rows << self.shift) // 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A matrix that something is multiplied with, and where the product goes."""
+
+    matrix: Matrix
+    out: Buffer
+    bias: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,19 +5,19 @@ Owns the cutting of a batch into launches.  Works on regions that binding.py too
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernels_gpu.device import Region
 from kernels_gpu.expert_steps import ExpertSteps
-from kernels_gpu.launches import Argument, BatchShape, Launch, Module, Places, launch
-from kernels_gpu.layout import defines_for, plain_row_bytes
+from kernels_gpu.launches import BatchShape, Launch, Module, Places, launch
+from kernels_gpu.layout import UNIT, defines_for
 from kernels_gpu.plan import (
-    STEP_TOKENS,
     Area,
     GpuLimits,
     Matrix,
     Plan,
+    Target,
     TensorLike,
     attention_defines,
     attention_tokens,
@@ -25,6 +25,18 @@ from kernels_gpu.plan import (
     up_buffer,
 )
 from kernels_gpu.precision import Precision, terms_for
+from kernels_gpu.product_steps import (
+    ADD,
+    BUCKETS,
+    PRODUCT_THREADS,
+    STORE,
+    WARPS,
+    ProductSteps,
+    bucket,
+    pieces_of,
+    prefill_module,
+    tiles,
+)
 from models.program import (
     Activation,
     Attend,
@@ -44,16 +56,11 @@ from models.program import (
 from models.segments import Segment
 
 SOURCES = Path(__file__).resolve().parent / "sources"
-STORE, ADD = 0, 1  # modes.cuh
 MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4}
-BUCKETS = (1, 2, 4, 8)  # tokens that a product is compiled for
-PREFILL_ROWS, PREFILL_TOKENS = 64, 64  # of a block
-PRODUCT_THREADS, ROW_THREADS, ATTENTION_THREADS = 128, 256, 128
-WARPS = PRODUCT_THREADS // 32
+ROW_THREADS, ATTENTION_THREADS = 256, 128
 UNITS_OF_BLOCK = 64  # that one block of `quantize` rounds
 HEADS_OF_BLOCK = 4  # query heads that one block of `attend` does
 QUANTIZED = tuple(f"{kind}_{count}" for kind in ("product", "gated") for count in BUCKETS) + ("embed",)
-PREFILL = ("product_prefill",)
 PLAIN = (*(f"product_{count}" for count in BUCKETS), "embed")
 ROWS = ("normalize", "quantize", "select_rows", "combine_gate", "cap_softly")
 ATTENTION = ("rotate_and_store", "attend", "combine")
@@ -62,12 +69,6 @@ PROMPT_ROWS = 32  # tokens times heads of a block of attend_prompt
 
 
 ROWS_MODULE = Module(source="rows.cu", defines=(), kernels=ROWS)
-
-
-def _tiles(count: int, most: int = STEP_TOKENS) -> Iterator[tuple[int, int]]:
-    """First token and number of tokens of each launch."""
-    for first in range(0, count, most):
-        yield first, min(most, count - first)
 
 
 class StepMaker:
@@ -111,7 +112,7 @@ class StepMaker:
                 case _:
                     pass
         quantized = [module for module in wanted if module.source == "product.cu"]
-        return [*wanted, *map(_prefill_module, quantized)]
+        return [*wanted, *map(prefill_module, quantized)]
 
     def launches(self, shape: BatchShape) -> list[Launch]:
         """Everything for a run with a batch of that shape, in order."""
@@ -159,16 +160,18 @@ class StepMaker:
         """As modes.cuh calls it."""
         return MODES[activation]
 
-    def _area(self, buffer: Buffer) -> Area:
+    def area(self, buffer: Buffer) -> Area:
+        """A buffer's rows and columns."""
         return self.plan.areas[buffer.name]
 
-    def _count(self, buffer: Buffer, shape: BatchShape) -> int:
-        area = self._area(buffer)
+    def count(self, buffer: Buffer, shape: BatchShape) -> int:
+        """Rows of a buffer that a batch fills."""
+        area = self.area(buffer)
         return shape.num_outputs if area.is_output else shape.num_tokens * area.rows_each
 
     def floats(self, buffer: Buffer) -> tuple[Region, int]:
         """A buffer's address and stride."""
-        return self.places.workspace[f"floats {buffer.name}"], self._area(buffer).stride
+        return self.places.workspace[f"floats {buffer.name}"], self.area(buffer).stride
 
     def _row(self, buffer: Buffer, token: int) -> Region:
         region, stride = self.floats(buffer)
@@ -186,22 +189,23 @@ class StepMaker:
         region = self.places.workspace[name]
         return region.part(4 * first, region.size_bytes - 4 * first)
 
-    def _is_prefill(self, matrix: Matrix, x: Buffer, shape: BatchShape) -> bool:
-        return shape.is_prefill and not matrix.is_plain and not self._area(x).is_output
+    def is_prefill(self, matrix: Matrix, x: Buffer, shape: BatchShape) -> bool:
+        """Whether tensor cores do a product."""
+        return shape.is_prefill and not matrix.is_plain and not self.area(x).is_output
 
     # --- operations -----------------------------------------------------------------------------------
     def _embed(self, operation: Embed, shape: BatchShape) -> Launch:
         matrix = self.plan.matrices[operation.weight]
-        arguments = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix), self._batch("token_ids"))
+        arguments = (self.places.matrices[matrix.name], matrix.num_rows, pieces_of(matrix), self._batch("token_ids"))
         return launch(
             self.module(matrix, terms_for(self.precision)), "embed", (shape.num_tokens,), PRODUCT_THREADS,
             *arguments, float(operation.scale), *self.floats(operation.out),
         )  # fmt: skip
 
     def _normalize(self, operation: Normalize, shape: BatchShape) -> Launch:
-        area = self._area(operation.out)
+        area = self.area(operation.out)
         return launch(
-            ROWS_MODULE, "normalize", (self._count(operation.x, shape),), ROW_THREADS,
+            ROWS_MODULE, "normalize", (self.count(operation.x, shape),), ROW_THREADS,
             *self.floats(operation.x), self.vector(operation.weight), float(operation.epsilon), int(operation.add),
             *self.floats(operation.out), area.units, self.records(operation.out, 1), self.records(operation.out, 2),
             area.rows,
@@ -209,9 +213,9 @@ class StepMaker:
 
     def quantize(self, buffer: Buffer, shape: BatchShape) -> Iterator[Launch]:
         """Records of a buffer that was written as floats, where some product wants them."""
-        area = self._area(buffer)
+        area = self.area(buffer)
         if area.terms:
-            grid = (-(-area.units // UNITS_OF_BLOCK), self._count(buffer, shape))
+            grid = (-(-area.units // UNITS_OF_BLOCK), self.count(buffer, shape))
             yield launch(
                 ROWS_MODULE, "quantize", grid, ROW_THREADS,
                 *self.floats(buffer), area.units, self.records(buffer, 1), self.records(buffer, 2), area.rows,
@@ -219,69 +223,49 @@ class StepMaker:
 
     def product(
         self,
-        matrix: Matrix,
+        targets: Sequence[Target],
         x: Buffer,
-        out: Buffer,
         terms: int,
         shape: BatchShape,
         *,
-        bias: str | None = None,
         scale: float = 1.0,
         mode: int = STORE,
     ) -> Iterator[Launch]:
-        """out (+)= (x @ matrix.T + bias) * scale."""
-        if matrix.is_plain:
-            given: tuple[Argument, ...] = self.floats(x)
-        else:
-            given = (self.records(x, terms), self._area(x).rows)
-        weights = (self.places.matrices[matrix.name], matrix.num_rows, _pieces(matrix))
-        finish = (self.vector(bias), scale, mode, *self.floats(out))
-        module = self.module(matrix, terms)
-        if self._is_prefill(matrix, x, shape):
-            tiles = (-(-matrix.num_rows // PREFILL_ROWS), -(-shape.num_tokens // PREFILL_TOKENS))
-            yield launch(
-                _prefill_module(module), "product_prefill", tiles, PRODUCT_THREADS,
-                *weights, *given, shape.num_tokens, *finish,
-            )  # fmt: skip
-            return
-        grid = (-(-matrix.num_rows * matrix.split // WARPS),)
-        for first, count in _tiles(self._count(x, shape)):
-            yield launch(
-                module, f"product_{_bucket(count)}", grid, PRODUCT_THREADS,
-                *weights, *given, first, count, matrix.split, *finish,
-            )  # fmt: skip
+        """out (+)= (x @ matrix.T + bias) * scale of each target."""
+        yield from ProductSteps(self, x, terms, shape, scale=scale, mode=mode).all(targets)
 
     def _project(self, operation: Project, shape: BatchShape) -> Iterator[Launch]:
         mode, scale = ADD if operation.add else STORE, 1.0 if operation.scale is None else float(operation.scale)
         terms = terms_for(self.precision, is_coarse=operation.is_coarse)
-        for part in operation.parts:
-            matrix = self.plan.matrices[part.weight]
-            yield from self.product(matrix, operation.x, part.out, terms, shape, bias=part.bias, scale=scale, mode=mode)
-            yield from self.quantize(part.out, shape)
+        targets = [
+            Target(matrix=self.plan.matrices[part.weight], out=part.out, bias=part.bias) for part in operation.parts
+        ]
+        yield from self.product(targets, operation.x, terms, shape, scale=scale, mode=mode)
+        for target in targets:
+            yield from self.quantize(target.out, shape)
 
     def _gated(self, operation: GatedProject, shape: BatchShape) -> Iterator[Launch]:
         terms, mode = self._gate_terms(operation), MODES[operation.activation]
         gate, up = self.plan.matrices[operation.gate], self.plan.matrices[operation.up]
-        if shares_format(self.tensors, operation) and not self._is_prefill(gate, operation.x, shape):
-            both = (self.places.matrices[gate.name], self.places.matrices[up.name], gate.num_rows, _pieces(gate))
-            grid = (-(-gate.num_rows * gate.split // WARPS),)
-            for first, count in _tiles(self._count(operation.x, shape)):
+        if shares_format(self.tensors, operation) and not self.is_prefill(gate, operation.x, shape):
+            both = (self.places.matrices[gate.name], self.places.matrices[up.name], gate.num_rows, pieces_of(gate))
+            for first, count in tiles(self.count(operation.x, shape)):
                 yield launch(
-                    self.module(gate, terms), f"gated_{_bucket(count)}", grid, PRODUCT_THREADS,
-                    *both, self.records(operation.x, terms), self._area(operation.x).rows, first, count, gate.split,
+                    self.module(gate, terms), f"gated_{bucket(count)}", (gate.blocks,), PRODUCT_THREADS,
+                    *both, self.records(operation.x, terms), self.area(operation.x).rows, first, count, gate.shift,
                     mode, *self.floats(operation.out),
                 )  # fmt: skip
             yield from self.quantize(operation.out, shape)
         else:
             raised = up_buffer(operation)
-            yield from self.product(gate, operation.x, operation.out, terms, shape)
-            yield from self.product(up, operation.x, raised, terms, shape)
+            targets = [Target(matrix=gate, out=operation.out), Target(matrix=up, out=raised)]
+            yield from self.product(targets, operation.x, terms, shape)
             yield from self.gate(operation.out, raised, operation.activation, shape)
 
     def gate(self, gate: Buffer, up: Buffer, activation: Activation, shape: BatchShape) -> Iterator[Launch]:
         """What becomes of gate and up, in gate's place."""
         yield launch(
-            ROWS_MODULE, "combine_gate", (-(-gate.width // ROW_THREADS), self._count(gate, shape)), ROW_THREADS,
+            ROWS_MODULE, "combine_gate", (-(-gate.width // ROW_THREADS), self.count(gate, shape)), ROW_THREADS,
             *self.floats(gate), *self.floats(up), gate.width, MODES[activation],
         )  # fmt: skip
         yield from self.quantize(gate, shape)
@@ -312,13 +296,15 @@ class StepMaker:
             yield from self.quantize(operation.out, shape)
             return
         cache, max_spans = operation.cache, self.limits.max_spans
-        partial = self.places.workspace["partial"]
+        partial, area = self.places.workspace["partial"], self.area(operation.out)
+        rounds = cache.head_dim % UNIT == 0
+        records = [self.records(operation.out, terms) if rounds else None for terms in (1, 2)]
         batches = -(-operation.num_heads // cache.num_kv_heads // HEADS_OF_BLOCK)
-        for first, count in _tiles(shape.num_tokens, attention_tokens(self.segment, self.limits)):
+        for first, count in tiles(shape.num_tokens, attention_tokens(self.segment, self.limits)):
             positions = self._batch("positions", first)
             yield launch(
                 self._attention, "attend", (shape.spans, cache.num_kv_heads * batches, count), ATTENTION_THREADS,
-                self._row(operation.q, first), self._area(operation.q).stride,
+                self._row(operation.q, first), self.area(operation.q).stride,
                 self.places.caches[operation.layer_idx], positions, self._batch("slots", first),
                 self._batch("page_tables"), self.limits.table_row, operation.num_heads, cache.num_kv_heads,
                 cache.head_dim, float(operation.scale), cache.window or 0, float(operation.soft_cap or 0.0), partial,
@@ -328,9 +314,11 @@ class StepMaker:
             yield launch(
                 self._attention, "combine", (operation.num_heads, count), ATTENTION_THREADS,
                 partial, max_spans, positions, operation.num_heads, cache.head_dim, cache.window or 0,
-                self.vector(operation.sinks), self._row(operation.out, first), self._area(operation.out).stride,
+                self.vector(operation.sinks), self._row(operation.out, first), area.stride, area.units, *records,
+                area.rows, first,
             )  # fmt: skip
-        yield from self.quantize(operation.out, shape)
+        if not rounds:
+            yield from self.quantize(operation.out, shape)
 
     def _attend_prompt(self, operation: Attend, shape: BatchShape) -> Launch:
         cache = operation.cache
@@ -349,28 +337,12 @@ class StepMaker:
         return launch(
             ROWS_MODULE, "select_rows", (shape.num_outputs,), ROW_THREADS,
             *self.floats(operation.x), self._batch("outputs"), *self.floats(operation.out),
-            self._area(operation.x).units,
+            self.area(operation.x).units,
         )  # fmt: skip
 
     def _cap(self, operation: SoftCap, shape: BatchShape) -> Launch:
         x = operation.x
         return launch(
-            ROWS_MODULE, "cap_softly", (-(-x.width // ROW_THREADS), self._count(x, shape)), ROW_THREADS,
+            ROWS_MODULE, "cap_softly", (-(-x.width // ROW_THREADS), self.count(x, shape)), ROW_THREADS,
             *self.floats(x), x.width, float(operation.cap),
         )  # fmt: skip
-
-
-def _prefill_module(module: Module) -> Module:
-    """The tensor cores' products for the same format and terms."""
-    return Module(source="prefill.cu", defines=module.defines, kernels=PREFILL)
-
-
-def _bucket(count: int) -> int:
-    return next(bucket for bucket in BUCKETS if bucket >= count)
-
-
-def _pieces(matrix: Matrix) -> int:
-    """What a row is counted in: units of 32 columns, or pieces of 16 bytes."""
-    if matrix.is_plain:
-        return plain_row_bytes(matrix.format_name, matrix.num_columns) // 16
-    return matrix.num_columns // 32

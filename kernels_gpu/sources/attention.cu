@@ -5,7 +5,7 @@
 //           they lie [token][head][span].
 // Mapping   attend: a block of 128 threads for a span of 128 positions, one token, up to 4 query heads of one KV head.
 //           Scores: a thread a position.  Values: a thread 8 elements and every (128 * 8 / head_dim)th position.
-//           combine: a block a token and head.  rotate: a warp a token and head (Q, K and V heads alike).
+//           combine: a block a token and head; it rounds the result to records, too.  rotate: a warp a token and head (Q, K and V heads alike).
 // Order     Spans begin at multiples of 128 positions, whatever the batch; a span's sums run in a fixed order and spans
 //           are combined in order: a token's result does not depend on the tokens beside it.
 // Bytes     K and V once for every 4 query heads of a KV head: 4 * head_dim a position (q8_0: 2.13, q4_0: 1.13).  Partial results:
@@ -19,6 +19,7 @@
 // Measured  Not yet on a card.
 #include "kv_pages.cuh"
 #include "modes.cuh"
+#include "rounding.cuh"
 
 #define SPAN 128
 #define THREADS 128
@@ -26,6 +27,8 @@
 #define HEADS 4
 #define HEADER 4
 #define MAX_HEAD_DIM 256
+
+struct __align__(16) Row { float values[MAX_HEAD_DIM]; };  // of one head
 
 // Element i of a rotated head; angles: cosine and sine of each pair.
 __device__ __forceinline__ float rotated(const float* x, int i, const float2* angles, int dimensions,
@@ -226,30 +229,63 @@ __global__ void __launch_bounds__(THREADS) attend(
     }
 }
 
-// sinks: a score for each head that only takes part in the sum of exponentials; none without an address.
+// sinks: a score for each head that only takes part in the sum of exponentials; none without an address.  Records of out
+// in one and in two terms where the pointer is given (head_dim is a multiple of 32 then); `first`: of the tokens there.
 // Grid: (heads, tokens).
 __global__ void __launch_bounds__(THREADS) combine(const float* partial, int max_spans, const int* positions,
                                                    int num_heads, int head_dim, int window, const float* sinks,
-                                                   float* out, int out_stride) {
-    const int head = blockIdx.x, token = blockIdx.y;
+                                                   float* out, int out_stride, int units, byte* single, byte* pair,
+                                                   int capacity, int first_token) {
+    __shared__ float factors[THREADS], totals[THREADS], most_of_warp[WARPS];
+    __shared__ Row row;
+    const int head = blockIdx.x, token = blockIdx.y, thread = threadIdx.x;
     const Visible seen = visible_to(positions[token], window);
     const int first = seen.first / SPAN, last = seen.last / SPAN, cell_size = head_dim + HEADER;
     const float* cells = partial + ((size_t)token * num_heads + head) * max_spans * cell_size;
-    float most = cells[(size_t)first * cell_size];
-    for (int span = first + 1; span <= last; span++) most = fmaxf(most, cells[(size_t)span * cell_size]);
-    if (sinks) most = fmaxf(most, sinks[head]);
+    float most = sinks ? sinks[head] : -3.0e38f;
+    for (int span = first + thread; span <= last; span += THREADS) most = fmaxf(most, cells[(size_t)span * cell_size]);
+    most = warp_max(most);
+    if (lane_of_thread() == 0) most_of_warp[warp_of_thread()] = most;
+    __syncthreads();
+    for (int warp = 0; warp < WARPS; warp++) most = fmaxf(most, most_of_warp[warp]);
     float total = sinks ? expf(sinks[head] - most) : 0.0f;
-    for (int span = first; span <= last; span++) {
-        const float* cell = cells + (size_t)span * cell_size;
-        total = fmaf(cell[1], expf(cell[0] - most), total);
-    }
-    for (int i = threadIdx.x; i < head_dim; i += THREADS) {
-        float sum = 0.0f;
-        for (int span = first; span <= last; span++) {
-            const float* cell = cells + (size_t)span * cell_size;
-            sum = fmaf(cell[HEADER + i], expf(cell[0] - most), sum);
+    float sums[MAX_HEAD_DIM / THREADS] = {};
+    for (int start = first; start <= last; start += THREADS) {
+        __syncthreads();
+        if (start + thread <= last) {
+            const float* cell = cells + (size_t)(start + thread) * cell_size;
+            factors[thread] = expf(cell[0] - most);
+            totals[thread] = cell[1] * factors[thread];
         }
-        out[(size_t)token * out_stride + head * head_dim + i] = sum / total;
+        __syncthreads();
+        const int count = min(THREADS, last - start + 1);
+#pragma unroll 8
+        for (int span = 0; span < count; span++) {
+            const float* cell = cells + (size_t)(start + span) * cell_size + HEADER;
+            total += totals[span];
+#pragma unroll
+            for (int piece = 0; piece < MAX_HEAD_DIM / THREADS; piece++) {
+                const int i = piece * THREADS + thread;
+                if (i < head_dim) sums[piece] = fmaf(cell[i], factors[span], sums[piece]);
+            }
+        }
     }
+#pragma unroll
+    for (int piece = 0; piece < MAX_HEAD_DIM / THREADS; piece++) {
+        const int i = piece * THREADS + thread;
+        if (i >= head_dim) break;
+        row.values[i] = sums[piece] / total;
+        out[(size_t)token * out_stride + head * head_dim + i] = row.values[i];
+    }
+    if (!single && !pair) return;
+    __syncthreads();
+    if (warp_of_thread()) return;
+    const int lane = lane_of_thread(), unit = head * (head_dim / WARP) + lane / 4;
+    const bool is_inside = lane < head_dim / COLUMNS_OF_LANE;
+    float values[COLUMNS_OF_LANE];
+    read_columns(row.values + (is_inside ? lane : 0) * COLUMNS_OF_LANE, values);
+    const int place = first_token + token;
+    if (single) round_columns(values, records_at(single, capacity, units, 1), 1, place, unit, is_inside);
+    if (pair) round_columns(values, records_at(pair, capacity, units, 2), 2, place, unit, is_inside);
 }
 }

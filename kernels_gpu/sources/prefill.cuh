@@ -62,7 +62,7 @@ __device__ __forceinline__ Rows load_rows(const Planes& planes, const int (&rows
     const int word = lane_of_thread() & 3;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const size_t at = (size_t)rows[i] * planes.units + unit;
+        const unsigned at = (unsigned)rows[i] * planes.units + unit;
         int first, last;
         load_pair(planes, at, word, first, last);
         loaded.words[i] = (unsigned)first;

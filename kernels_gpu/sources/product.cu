@@ -49,60 +49,81 @@
 
 #define BLOCKS_OF_4 (HAS_EXPONENTS && TERMS == 2 ? 4 : 5)  // of a multiprocessor; with five MXFP4 would spill
 
-// out[token][row] (+)= (x . weights[row] + bias[row]) * scale for the `count` tokens from `first` on.
+struct Part {  // one of the matrices that share x, and where its product goes
+    const byte* weights;
+    int rows;
+    const float* bias;
+    float* out;
+    int out_stride;
+};
+
+// out[token][row] (+)= (x . weights[row] + bias[row]) * scale of each part, for the `count` tokens from `first` on.
+// Blocks of one part follow those of the part before.
 template <int TOKENS>
-__device__ __forceinline__ void product(const byte* weights, int rows, int units, byte* records, int capacity,
-                                        int first, int count, int split, const float* bias, float scale, int mode,
-                                        float* out, int out_stride) {
-    __shared__ float shared[WARPS][TOKENS];
-    const int row = blockIdx.x * (WARPS / split) + warp_of_thread() / split;
-    const bool is_inside = row < rows;
-    const Planes planes = planes_at(weights, rows, units);
-    const Records x = records_at(records, capacity, units, TERMS);
-    float sum = multiply_row<TOKENS>(planes, x, first, count, is_inside ? row : rows - 1, split, shared);
+__device__ __forceinline__ void product(int units, byte* records, int capacity, int first, int count, int shift,
+                                        float scale, int mode, Part part, const Part& second, const Part& third) {
+    __shared__ Shared<1, TOKENS> shared;
+    const int rows_of_block = WARPS >> shift;
+    int block = blockIdx.x, blocks = (part.rows + rows_of_block - 1) >> (2 - shift);
+    if (block >= blocks) {
+        block -= blocks;
+        part = second;
+        blocks = (part.rows + rows_of_block - 1) >> (2 - shift);
+        if (block >= blocks) block -= blocks, part = third;
+    }
+    const int row = block * rows_of_block + (warp_of_thread() >> shift);
+    const bool is_inside = row < part.rows;
+    const Planes planes[1] = {planes_at(part.weights, part.rows, units)};
+    float sums[1];
+    multiply_row(planes, records_at(records, capacity, units, TERMS), first, count, is_inside ? row : part.rows - 1,
+                 shift, shared, sums);
     const int token = lane_of_thread();
-    if (!is_inside || token >= count || warp_of_thread() % split) return;
-    if (bias) sum += bias[row];
+    if (!is_inside || token >= count || warp_of_thread() & ((1 << shift) - 1)) return;
+    float sum = sums[0];
+    if (part.bias) sum += part.bias[row];
     sum *= scale;
-    float* target = out + (size_t)(first + token) * out_stride + row;
+    float* target = part.out + (size_t)(first + token) * part.out_stride + row;
     *target = mode == ADD ? *target + sum : sum;
 }
 
 // out[token][row] = what becomes of x . gate[row] and x . up[row].
 template <int TOKENS>
 __device__ __forceinline__ void gated(const byte* gate, const byte* up, int rows, int units, byte* records,
-                                      int capacity, int first, int count, int split, int mode, float* out,
+                                      int capacity, int first, int count, int shift, int mode, float* out,
                                       int out_stride) {
-    __shared__ float shared[2][WARPS][TOKENS];
-    const int row = blockIdx.x * (WARPS / split) + warp_of_thread() / split;
+    __shared__ Shared<2, TOKENS> shared;
+    const int row = blockIdx.x * (WARPS >> shift) + (warp_of_thread() >> shift);
     const bool is_inside = row < rows;
-    const int own_row = is_inside ? row : rows - 1;
-    const Records x = records_at(records, capacity, units, TERMS);
-    const float opened = multiply_row<TOKENS>(planes_at(gate, rows, units), x, first, count, own_row, split, shared[0]);
-    const float raised = multiply_row<TOKENS>(planes_at(up, rows, units), x, first, count, own_row, split, shared[1]);
+    const Planes planes[2] = {planes_at(gate, rows, units), planes_at(up, rows, units)};
+    float sums[2];
+    multiply_row(planes, records_at(records, capacity, units, TERMS), first, count, is_inside ? row : rows - 1, shift,
+                 shared, sums);
     const int token = lane_of_thread();
-    if (!is_inside || token >= count || warp_of_thread() % split) return;
-    out[(size_t)(first + token) * out_stride + row] = gated_value(opened, raised, mode);
+    if (!is_inside || token >= count || warp_of_thread() & ((1 << shift) - 1)) return;
+    out[(size_t)(first + token) * out_stride + row] = gated_value(sums[0], sums[1], mode);
 }
 
 #define PRODUCT_PARAMETERS \
-    const byte *weights, int rows, int units, byte *records, int capacity, int first, int count, int split, \
-        const float *bias, float scale, int mode, float *out, int out_stride
+    int units, byte *records, int capacity, int first, int count, int shift, float scale, int mode, \
+        const byte *weights, int rows, const float *bias, float *out, int out_stride, const byte *weights_2, \
+        int rows_2, const float *bias_2, float *out_2, int out_stride_2, const byte *weights_3, int rows_3, \
+        const float *bias_3, float *out_3, int out_stride_3
 #define PRODUCT_ARGUMENTS \
-    weights, rows, units, records, capacity, first, count, split, bias, scale, mode, out, out_stride
+    units, records, capacity, first, count, shift, scale, mode, {weights, rows, bias, out, out_stride}, \
+        {weights_2, rows_2, bias_2, out_2, out_stride_2}, { weights_3, rows_3, bias_3, out_3, out_stride_3 }
 #define GATED_PARAMETERS \
     const byte *gate, const byte *up, int rows, int units, byte *records, int capacity, int first, int count, \
-        int split, int mode, float *out, int out_stride
-#define GATED_ARGUMENTS gate, up, rows, units, records, capacity, first, count, split, mode, out, out_stride
+        int shift, int mode, float *out, int out_stride
+#define GATED_ARGUMENTS gate, up, rows, units, records, capacity, first, count, shift, mode, out, out_stride
 
 extern "C" {
-__global__ void __launch_bounds__(THREADS, 3) product_1(PRODUCT_PARAMETERS) { product<1>(PRODUCT_ARGUMENTS); }
+__global__ void __launch_bounds__(THREADS, 5) product_1(PRODUCT_PARAMETERS) { product<1>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) product_2(PRODUCT_PARAMETERS) { product<2>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, BLOCKS_OF_4) product_4(PRODUCT_PARAMETERS) { product<4>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) product_8(PRODUCT_PARAMETERS) { product<8>(PRODUCT_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_1(GATED_PARAMETERS) { gated<1>(GATED_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_2(GATED_PARAMETERS) { gated<2>(GATED_ARGUMENTS); }
-__global__ void __launch_bounds__(THREADS, BLOCKS_OF_4) gated_4(GATED_PARAMETERS) { gated<4>(GATED_ARGUMENTS); }
+__global__ void __launch_bounds__(THREADS, 4) gated_4(GATED_PARAMETERS) { gated<4>(GATED_ARGUMENTS); }
 __global__ void __launch_bounds__(THREADS, 3) gated_8(GATED_PARAMETERS) { gated<8>(GATED_ARGUMENTS); }
 
 // out[token] = weights[token_ids[token]] * scale.  A block a token, a thread a unit.

@@ -29,56 +29,111 @@ __device__ __forceinline__ void load_record(const Records& x, int term, int toke
     q[4] = last.x, q[5] = last.y, q[6] = last.z, q[7] = last.w;
 }
 
-// Adds a unit's contribution to a token's sum.
-__device__ __forceinline__ float multiply_unit(const Unit& unit, const Records& x, int token, int at, float sum) {
-    int dots[GROUPS];
+// Adds what a unit of each matrix contributes to a token's sums, if it is in the row; its record is read once for all.
+template <int MATRICES, int TOKENS>
+__device__ __forceinline__ void multiply_units(const Unit (&units)[MATRICES], const Records& x, int first, int token,
+                                               int at, bool is_inside, float (&sums)[MATRICES][TOKENS]) {
+    int dots[MATRICES][GROUPS];
     int q[8];
-    load_record(x, 0, token, at, q);
+    load_record(x, 0, first, at, q);
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++) dots[group] = dot_of_group(unit.codes, q, group);
+    for (int matrix = 0; matrix < MATRICES; matrix++)
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++)
+            dots[matrix][group] = dot_of_group(units[matrix].codes, q, group);
 #if TERMS == 2
-    load_record(x, 1, token, at, q);
+    load_record(x, 1, first, at, q);
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++)
-        dots[group] = dots[group] * 256 + dot_of_group(unit.codes, q, group);
+    for (int matrix = 0; matrix < MATRICES; matrix++)
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++)
+            dots[matrix][group] = dots[matrix][group] * 256 + dot_of_group(units[matrix].codes, q, group);
 #endif
-    const size_t place = (size_t)token * x.units + at;
-    const int2 sums = x.sums[place];
-    float part = 0.0f;
+    const size_t place = (size_t)first * x.units + at;
+    const int2 sums_of_codes = x.sums[place];
+    const float scale = x.scales[place];
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++) {
-        const int of_group = GROUPS == 1 ? sums.x + sums.y : (group ? sums.y : sums.x);
-        part = fmaf(unit.scale[group], (float)(dots[group] - ZERO_POINT * of_group), part);
-        if (MINIMUM_SIGN) part = fmaf(unit.minimum[group], (float)of_group, part);
+    for (int matrix = 0; matrix < MATRICES; matrix++) {
+        float part = 0.0f;
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++) {
+            const int of_group =
+                GROUPS == 1 ? sums_of_codes.x + sums_of_codes.y : (group ? sums_of_codes.y : sums_of_codes.x);
+            part = fmaf(units[matrix].scale[group], (float)(dots[matrix][group] - ZERO_POINT * of_group), part);
+            if (MINIMUM_SIGN) part = fmaf(units[matrix].minimum[group], (float)of_group, part);
+        }
+        const float sum = fmaf(scale, part, sums[matrix][token]);
+        sums[matrix][token] = is_inside ? sum : sums[matrix][token];
     }
-    return fmaf(x.scales[place], part, sum);
 }
 
-// The sums of one row for all tokens, complete in lane `token` of the row's first warp.
-template <int TOKENS>
-__device__ __forceinline__ float multiply_row(const Planes& planes, const Records& x, int first, int count, int row,
-                                              int split, float (*shared)[TOKENS]) {
-    const int lane = lane_of_thread(), warp = warp_of_thread(), part = warp % split;
-    float sums[TOKENS];
+// Partial results of a block's warps.
+template <int MATRICES, int TOKENS>
+struct Shared {
+    float sums[WARPS][MATRICES][TOKENS];
+};
+
+// The sums of one row of each matrix for all tokens, complete in lane `token` of the row's first warp.  1 << shift warps
+// share the row.
+template <int MATRICES, int TOKENS>
+__device__ __forceinline__ void multiply_row(const Planes (&planes)[MATRICES], const Records& x, int first, int count,
+                                             int row, int shift, Shared<MATRICES, TOKENS>& shared,
+                                             float (&results)[MATRICES]) {
+    const int lane = lane_of_thread(), warp = warp_of_thread(), part = warp & ((1 << shift) - 1);
+    const int units = planes[0].units, stride = WARP << shift;
+    float sums[MATRICES][TOKENS];
 #pragma unroll
-    for (int token = 0; token < TOKENS; token++) sums[token] = 0.0f;
-    for (int at = part * WARP + lane; at < planes.units; at += split * WARP) {
-        const Unit unit = load_unit(planes, row, at);
+    for (int matrix = 0; matrix < MATRICES; matrix++)
+#pragma unroll
+        for (int token = 0; token < TOKENS; token++) sums[matrix][token] = 0.0f;
+    int from = part * WARP;
+    // With one matrix and one token two units are on their way together, as they are with a gate and an up.
+    if (MATRICES == 1 && TOKENS == 1) {
+        for (; from + stride < units; from += 2 * stride) {
+            const int at = from + lane, next = min(at + stride, units - 1);
+            const bool is_inside = at + stride < units;
+            Unit now[MATRICES], then[MATRICES];
+#pragma unroll
+            for (int matrix = 0; matrix < MATRICES; matrix++) {
+                now[matrix] = load_unit(planes[matrix], row, at);
+                then[matrix] = load_unit(planes[matrix], row, next);
+            }
+#pragma unroll
+            for (int token = 0; token < TOKENS; token++) {
+                const int own = first + (token < count ? token : 0);
+                multiply_units(now, x, own, token, at, true, sums);
+                multiply_units(then, x, own, token, next, is_inside, sums);
+            }
+        }
+    }
+    for (int at = from + lane; at < units; at += stride) {
+        Unit loaded[MATRICES];
+#pragma unroll
+        for (int matrix = 0; matrix < MATRICES; matrix++) loaded[matrix] = load_unit(planes[matrix], row, at);
 #pragma unroll
         for (int token = 0; token < TOKENS; token++)
-            sums[token] = multiply_unit(unit, x, first + (token < count ? token : 0), at, sums[token]);
+            multiply_units(loaded, x, first + (token < count ? token : 0), token, at, true, sums);
     }
-    float own = 0.0f;
 #pragma unroll
-    for (int token = 0; token < TOKENS; token++) {
-        const float sum = warp_sum(sums[token]);
-        if (lane == token) own = sum;
+    for (int matrix = 0; matrix < MATRICES; matrix++) {
+        float own = 0.0f;
+#pragma unroll
+        for (int token = 0; token < TOKENS; token++) {
+            const float sum = warp_sum(sums[matrix][token]);
+            if (lane == token) own = sum;
+        }
+        results[matrix] = own;
+        if (shift && lane < TOKENS) shared.sums[warp][matrix][lane] = own;
     }
-    if (split == 1) return own;
-    if (lane < TOKENS) shared[warp][lane] = own;
+    if (!shift) return;
     __syncthreads();
-    own = 0.0f;
-    if (part == 0 && lane < TOKENS)
-        for (int other = 0; other < split; other++) own += shared[warp + other][lane];
-    return own;
+    if (part || lane >= TOKENS) return;
+#pragma unroll
+    for (int matrix = 0; matrix < MATRICES; matrix++) {
+        results[matrix] += shared.sums[warp + 1][matrix][lane];
+        if (shift == 2) {
+            results[matrix] += shared.sums[warp + 2][matrix][lane];
+            results[matrix] += shared.sums[warp + 3][matrix][lane];
+        }
+    }
 }

@@ -1,6 +1,6 @@
 // Products of matrices of plain numbers (F32, F16, BF16) with 1 to 8 tokens, and the rows of an embedding.
 //
-// Mapping   As in product.cu: 4 warps, `split` of them share a row.  A lane takes 16 bytes of weights (8 halves or 4
+// Mapping   As in product.cu: 4 warps, 1 << shift of them share a row.  A lane takes 16 bytes of weights (8 halves or 4
 //           floats), the next lane the next 16, and multiplies them with the token's floats.
 // Order     A lane's pieces in ascending order, columns within a piece in order, a butterfly, the warps in order; the
 //           same for any number of tokens.
@@ -37,12 +37,13 @@ __device__ __forceinline__ void load_piece(const byte* weights, size_t at, float
 
 template <int TOKENS>
 __device__ __forceinline__ float multiply_row(const byte* weights, int pieces, const float* x, int x_stride, int count,
-                                              int row, int split, float (*shared)[TOKENS]) {
-    const int lane = lane_of_thread(), warp = warp_of_thread(), part = warp % split;
+                                              int row, int shift, float (*shared)[TOKENS]) {
+    const int lane = lane_of_thread(), warp = warp_of_thread(), part = warp & ((1 << shift) - 1);
     float sums[TOKENS];
 #pragma unroll
     for (int token = 0; token < TOKENS; token++) sums[token] = 0.0f;
-    for (int at = part * WARP + lane; at < pieces; at += split * WARP) {
+    #pragma unroll (TOKENS == 1 ? 4 : 1)
+    for (int at = part * WARP + lane; at < pieces; at += WARP << shift) {
         float values[PIECE];
         load_piece(weights, (size_t)row * pieces + at, values);
 #pragma unroll
@@ -64,27 +65,27 @@ __device__ __forceinline__ float multiply_row(const byte* weights, int pieces, c
         const float sum = warp_sum(sums[token]);
         if (lane == token) own = sum;
     }
-    if (split == 1) return own;
+    if (!shift) return own;
     if (lane < TOKENS) shared[warp][lane] = own;
     __syncthreads();
-    own = 0.0f;
-    if (part == 0 && lane < TOKENS)
-        for (int other = 0; other < split; other++) own += shared[warp + other][lane];
+    if (part || lane >= TOKENS) return own;
+    own += shared[warp + 1][lane];
+    if (shift == 2) own += shared[warp + 2][lane], own += shared[warp + 3][lane];
     return own;
 }
 
 // out[token][row] (+)= (x . weights[row] + bias[row]) * scale for the `count` tokens from `first` on.
 template <int TOKENS>
 __device__ __forceinline__ void product(const byte* weights, int rows, int pieces, const float* x, int x_stride,
-                                        int first, int count, int split, const float* bias, float scale, int mode,
+                                        int first, int count, int shift, const float* bias, float scale, int mode,
                                         float* out, int out_stride) {
     __shared__ float shared[WARPS][TOKENS];
-    const int row = blockIdx.x * (WARPS / split) + warp_of_thread() / split;
+    const int row = blockIdx.x * (WARPS >> shift) + (warp_of_thread() >> shift);
     const bool is_inside = row < rows;
     float sum = multiply_row<TOKENS>(weights, pieces, x + (size_t)first * x_stride, x_stride, count,
-                                     is_inside ? row : rows - 1, split, shared);
+                                     is_inside ? row : rows - 1, shift, shared);
     const int token = lane_of_thread();
-    if (!is_inside || token >= count || warp_of_thread() % split) return;
+    if (!is_inside || token >= count || warp_of_thread() & ((1 << shift) - 1)) return;
     if (bias) sum += bias[row];
     sum *= scale;
     float* target = out + (size_t)(first + token) * out_stride + row;
@@ -92,9 +93,9 @@ __device__ __forceinline__ void product(const byte* weights, int rows, int piece
 }
 
 #define PARAMETERS \
-    const byte *weights, int rows, int pieces, const float *x, int x_stride, int first, int count, int split, \
+    const byte *weights, int rows, int pieces, const float *x, int x_stride, int first, int count, int shift, \
         const float *bias, float scale, int mode, float *out, int out_stride
-#define ARGUMENTS weights, rows, pieces, x, x_stride, first, count, split, bias, scale, mode, out, out_stride
+#define ARGUMENTS weights, rows, pieces, x, x_stride, first, count, shift, bias, scale, mode, out, out_stride
 
 extern "C" {
 __global__ void __launch_bounds__(THREADS, 3) product_1(PARAMETERS) { product<1>(ARGUMENTS); }

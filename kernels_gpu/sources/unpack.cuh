@@ -1,7 +1,8 @@
 // A unit of weights, 32 columns of one row, from the planes that layout.py describes to eight words of four codes.
 //
 // One lane takes one unit: 16 bytes of low bits (8 with 2 bits, 2 x 16 with 8 bits), 4 or 8 of high bits, 1 or 2 of
-// sub-scales, 1, 2 or 4 of scales.  Neighbouring lanes take neighbouring units, so a warp's loads are whole lines.
+// sub-scales, 1, 2 or 4 of scales.  Neighbouring lanes take neighbouring units, so a warp's loads are whole lines.  A
+// matrix has fewer than 1 << 28 units.
 #pragma once
 #include "layout.h"
 #include "portable.cuh"
@@ -62,14 +63,14 @@ __device__ __forceinline__ void look_up(unsigned nibbles, int& low, int& high) {
 }
 #endif
 
-__device__ __forceinline__ void load_codes(const Planes& planes, size_t at, int (&codes)[8]) {
+__device__ __forceinline__ void load_codes(const Planes& planes, unsigned at, int (&codes)[8]) {
 #if LOW_BITS == 8
-    const int4 first = *(const int4*)(planes.low + at * 16);
-    const int4 last = *(const int4*)(planes.low + planes.low_stride + at * 16);
+    const int4 first = *(const int4*)(planes.low + (size_t)at * 16);
+    const int4 last = *(const int4*)(planes.low + planes.low_stride + (size_t)at * 16);
     codes[0] = first.x, codes[1] = first.y, codes[2] = first.z, codes[3] = first.w;
     codes[4] = last.x, codes[5] = last.y, codes[6] = last.z, codes[7] = last.w;
 #elif LOW_BITS == 4
-    const int4 low = *(const int4*)(planes.low + at * 16);
+    const int4 low = *(const int4*)(planes.low + (size_t)at * 16);
     const int words[4] = {low.x, low.y, low.z, low.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -81,51 +82,51 @@ __device__ __forceinline__ void load_codes(const Planes& planes, size_t at, int 
 #endif
     }
 #else
-    const int2 low = *(const int2*)(planes.low + at * 8);
+    const int2 low = *(const int2*)(planes.low + (size_t)at * 8);
 #pragma unroll
     for (int i = 0; i < 8; i++) codes[i] = ((i & 1 ? low.y : low.x) >> (i >> 1) * 2) & 0x03030303;
 #endif
 #if HIGH_BITS == 1
-    const int high = *(const int*)(planes.high + at * 4);
+    const int high = *(const int*)(planes.high + (size_t)at * 4);
 #pragma unroll
     for (int i = 0; i < 8; i++) codes[i] |= ((high >> i) & 0x01010101) << LOW_BITS;
 #elif HIGH_BITS == 2
-    const int2 high = *(const int2*)(planes.high + at * 8);
+    const int2 high = *(const int2*)(planes.high + (size_t)at * 8);
 #pragma unroll
     for (int i = 0; i < 8; i++) codes[i] |= (((i & 1 ? high.y : high.x) >> (i >> 1) * 2) & 0x03030303) << LOW_BITS;
 #endif
 }
 
 // codes[word] alone: columns 4 * word to 4 * word + 3.
-__device__ __forceinline__ int load_word(const Planes& planes, size_t at, int word) {
+__device__ __forceinline__ int load_word(const Planes& planes, unsigned at, int word) {
 #if LOW_BITS == 8
-    return ((const int*)(planes.low + (word / 4) * planes.low_stride + at * 16))[word % 4];
+    return ((const int*)(planes.low + (word / 4) * planes.low_stride + (size_t)at * 16))[word % 4];
 #else
 #if LOW_BITS == 4
-    int codes = (((const int*)(planes.low + at * 16))[word % 4] >> word / 4 * 4) & 0x0f0f0f0f;
+    int codes = (((const int*)(planes.low + (size_t)at * 16))[word % 4] >> word / 4 * 4) & 0x0f0f0f0f;
 #else
-    int codes = (((const int*)(planes.low + at * 8))[word % 2] >> word / 2 * 2) & 0x03030303;
+    int codes = (((const int*)(planes.low + (size_t)at * 8))[word % 2] >> word / 2 * 2) & 0x03030303;
 #endif
 #if HIGH_BITS == 1
-    codes |= ((*(const int*)(planes.high + at * 4) >> word) & 0x01010101) << LOW_BITS;
+    codes |= ((*(const int*)(planes.high + (size_t)at * 4) >> word) & 0x01010101) << LOW_BITS;
 #elif HIGH_BITS == 2
-    codes |= ((((const int*)(planes.high + at * 8))[word % 2] >> word / 2 * 2) & 0x03030303) << LOW_BITS;
+    codes |= ((((const int*)(planes.high + (size_t)at * 8))[word % 2] >> word / 2 * 2) & 0x03030303) << LOW_BITS;
 #endif
     return codes;
 #endif
 }
 
 // codes[word] and codes[word + 4] alone; word: 0 to 3.
-__device__ __forceinline__ void load_pair(const Planes& planes, size_t at, int word, int& first, int& last) {
+__device__ __forceinline__ void load_pair(const Planes& planes, unsigned at, int word, int& first, int& last) {
 #if HAS_CODE_VALUES
-    look_up(((const unsigned*)(planes.low + at * 16))[word], first, last);
+    look_up(((const unsigned*)(planes.low + (size_t)at * 16))[word], first, last);
 #else
     first = load_word(planes, at, word);
     last = load_word(planes, at, word + 4);
 #endif
 }
 
-__device__ __forceinline__ void load_scales(const Planes& planes, size_t at, float* scale, float* minimum) {
+__device__ __forceinline__ void load_scales(const Planes& planes, unsigned at, float* scale, float* minimum) {
 #if HAS_EXPONENTS
     const unsigned exponent = planes.scale[at];  // 2 ** (exponent - 128), subnormal below 2
     const float whole = __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23), lowest = 0.0f;
@@ -143,7 +144,7 @@ __device__ __forceinline__ void load_scales(const Planes& planes, size_t at, flo
     scale[0] = whole * (float)*(const signed char*)(planes.sub + at);
     minimum[0] = lowest;
 #else
-    const int sub = *(const unsigned short*)(planes.sub + at * 2);
+    const int sub = *(const unsigned short*)(planes.sub + (size_t)at * 2);
 #if SUB_KIND == 1
     scale[0] = whole * (float)(sub & 255);
     minimum[0] = lowest * (float)(sub >> 8);
@@ -164,7 +165,7 @@ __device__ __forceinline__ void load_scales(const Planes& planes, size_t at, flo
 }
 
 __device__ __forceinline__ Unit load_unit(const Planes& planes, int row, int unit) {
-    const size_t at = (size_t)row * planes.units + unit;
+    const unsigned at = (unsigned)row * planes.units + unit;
     Unit loaded;
     load_codes(planes, at, loaded.codes);
     load_scales(planes, at, loaded.scale, loaded.minimum);

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from gpu_bench import PLACES, Array, Bench, Place, bench
+from gpu_bench import PLACES, Array, Bench, Place, bench, make_records, record_bytes
 from kv_types import hadamard, round_to
 from oracle import attend, normalize, rotate
 
@@ -104,9 +104,49 @@ def attended(
     out = stand.empty(count * width * 4)
     stand.run(
         "attention.cu", "combine", partial, max_spans, positions, case.num_heads, case.head_dim, case.window,
-        sinks_of(stand, case), out, width, grid=(case.num_heads, count), block=128, defines=defines,
+        sinks_of(stand, case), out, width, width // 32, None, None, 0, 0, grid=(case.num_heads, count), block=128,
+        defines=defines,
     )  # fmt: skip
     return stand.get(out, (count, width))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("head_dim", "spans", "window"), [(32, 1, 0), (64, 131, 0), (256, 300, 129 * 128 + 5)])
+def test_partial_results_are_combined_and_rounded(head_dim: int, spans: int, window: int, place: Place) -> None:
+    """Also more of them than a block has threads; the records are those of the result."""
+    heads, count, first = 2, 2, 1
+    width, positions = heads * head_dim, np.array([spans * 128 - 5, spans * 128 - 128], np.int32)
+    rng = np.random.default_rng(4)
+    cells = rng.standard_normal((count, heads, spans, head_dim + 4)).astype(np.float32)
+    cells[..., 0] *= 3
+    cells[..., 1] = np.abs(cells[..., 1]) + 0.1
+    sinks = np.array([1.0, 8.0], np.float32)
+    stand = bench(place)
+    out, capacity = stand.empty(4 * count * width), first + count
+    records = [stand.empty(record_bytes(capacity, width, terms)) for terms in (1, 2)]
+    stand.run(
+        "attention.cu", "combine", stand.put(cells), spans, stand.put(positions), heads, head_dim, window,
+        stand.put(sinks), out, width, width // 32, *records, capacity, first, grid=(heads, count), block=128,
+        defines=HALVES,
+    )  # fmt: skip
+    found = stand.get(out, (count, width))
+    for token in range(count):
+        begin = max(0, positions[token] - window + 1) // 128 if window else 0
+        seen = cells[token, :, begin:].astype(np.float64)
+        most = np.maximum(seen[..., 0].max(axis=1), sinks)
+        factors = np.exp(seen[..., 0] - most[:, None])
+        total = (factors * seen[..., 1]).sum(axis=1) + np.exp(sinks - most)
+        expected = (factors[..., None] * seen[..., 4:]).sum(axis=1) / total[:, None]
+        np.testing.assert_allclose(found[token], expected.reshape(-1), rtol=1e-4, atol=2e-6)
+    for terms, region in zip((1, 2), records, strict=True):
+        padded = np.concatenate([np.zeros((first, width), np.float32), found])
+        wanted, _ = make_records(padded, terms, capacity)
+        given = stand.get(region, (len(wanted),), np.uint8)
+        planes = [capacity * width] * terms + [capacity * width // 8, capacity * width // 4]
+        begins = np.cumsum([0, *planes])
+        for begin, size in zip(begins, planes, strict=False):
+            part = slice(begin + size * first // capacity, begin + size)
+            np.testing.assert_array_equal(given[part], wanted[part])
 
 
 Attention = Callable[..., Array]

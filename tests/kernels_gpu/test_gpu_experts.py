@@ -104,7 +104,7 @@ def test_products_of_pairs_equal_the_oracle_in_both_phases(format_name: str, ter
         shared = (put(stand, packed), EXPERTS, ROWS, columns // 32, put(stand, records), rows + 1)
         out = stand.empty(4 * pairs * stride)
         stand.run(
-            "product_experts.cu", "product_experts", *shared, put(stand, chosen), USED, is_of_pair, 2,
+            "product_experts.cu", "product_experts", *shared, put(stand, chosen), USED, is_of_pair, 1,
             put(stand, bias), out, stride, grid=(-(-ROWS // 2), pairs), block=128, defines=defines,
         )  # fmt: skip
         np.testing.assert_allclose(stand.get(out, (pairs, stride))[:, :ROWS], expected, rtol=3e-6, atol=3e-5)
@@ -137,7 +137,7 @@ def test_gated_products_of_pairs_equal_the_oracle_whatever_is_beside_them(
         out = stand.empty(4 * (last - first) * USED * ROWS)
         stand.run(
             "product_experts.cu", "gated_experts", put(stand, gate_bytes), put(stand, up_bytes), EXPERTS, ROWS,
-            columns // 32, put(stand, records), last - first, put(stand, chosen[first:last]), USED, 1,
+            columns // 32, put(stand, records), last - first, put(stand, chosen[first:last]), USED, 0,
             *(put(stand, bias) for bias in biases), CLAMPED_SWIGLU, out, ROWS,
             grid=(-(-ROWS // 4), (last - first) * USED), block=128, defines=defines_for(format_name, terms),
         )  # fmt: skip

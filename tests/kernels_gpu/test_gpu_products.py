@@ -11,6 +11,7 @@ from tiny_models import random_rows
 
 from kernels_gpu.device import Region
 from kernels_gpu.layout import PLANE_FORMATS, defines_for, plain_row_bytes
+from kernels_gpu.product_steps import NO_PART
 from kernels_gpu.repacking import repack
 from models.formats import FORMATS
 from models.program import Activation
@@ -36,13 +37,14 @@ def matrix(format_name: str, rows: int, columns: int, seed: int = 1) -> tuple[Ar
 
 def multiply(
     stand: Bench, format_name: str, packed: Region, records: Region, *, rows: int, columns: int, first: int, count: int,
-    capacity: int, split: int = 1, bucket: int | None = None, bias: Region | None = None,
+    capacity: int, shift: int = 0, bucket: int | None = None, bias: Region | None = None,
     scale: float = 1.0, mode: int = STORE, out: Region, out_stride: int,
 ) -> None:  # fmt: skip
     bucket = bucket or next(size for size in (1, 2, 4, 8) if size >= count)
     stand.run(
-        "product.cu", f"product_{bucket}", packed, rows, columns // 32, records, capacity, first, count, split, bias,
-        scale, mode, out, out_stride, grid=(-(-rows // (4 // split)),), block=128, defines=defines_of(format_name),
+        "product.cu", f"product_{bucket}", columns // 32, records, capacity, first, count, shift, scale, mode,
+        packed, rows, bias, out, out_stride, *NO_PART, *NO_PART, grid=(-(-rows // (4 >> shift)),), block=128,
+        defines=defines_of(format_name),
     )  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def test_a_product_equals_the_oracle(format_name: str, place: Place) -> None:
     out = stand.put(before)
     multiply(
         stand, format_name, stand.put(repack(format_name, raw, columns)), stand.put(records), rows=rows,
-        columns=columns, first=first, count=count, capacity=capacity, split=2, bias=stand.put(bias), scale=0.75,
+        columns=columns, first=first, count=count, capacity=capacity, shift=1, bias=stand.put(bias), scale=0.75,
         mode=ADD, out=out, out_stride=rows + 2,
     )  # fmt: skip
     expected = before.astype(np.float64)
@@ -89,6 +91,58 @@ def test_the_number_of_tokens_changes_no_bit(format_name: str) -> None:
         np.testing.assert_array_equal(found[0], other)
 
 
+@pytest.mark.parametrize("shift", [0, 1, 2])
+@pytest.mark.parametrize("columns", [768, 1280, 3328])
+def test_rows_of_any_length_by_one_two_or_four_warps(columns: int, shift: int) -> None:
+    """One token takes two units at a time, and a rest; more tokens one at a time: the same bits."""
+    format_name, rows, count = "Q4_K", 5, 3
+    raw, weights = matrix(format_name, rows, columns)
+    x = np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
+    records, values = make_records(x, TERMS[format_name], count)
+    stand = bench("shuffled")
+    packed, given = stand.put(repack(format_name, raw, columns)), stand.put(records)
+    found = []
+    for size in (1, 3):
+        out = stand.empty(count * rows * 4)
+        for first in range(0, count, size):
+            multiply(
+                stand, format_name, packed, given, rows=rows, columns=columns, first=first, count=size,
+                capacity=count, shift=shift, out=out, out_stride=rows,
+            )  # fmt: skip
+        found.append(stand.get(out, (count, rows)))
+    np.testing.assert_allclose(found[0], values @ weights.T, rtol=2e-6, atol=5e-5)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("sizes", [(10, 3, 5), (4, 8), (1, 1, 1), (9,)])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_matrices_of_one_launch_are_multiplied_each(sizes: tuple[int, ...], shift: int, place: Place) -> None:
+    format_name, columns, count = "Q6_K", 512, 3
+    x = np.random.default_rng(2).standard_normal((count, columns)).astype(np.float32)
+    records, values = make_records(x, TERMS[format_name], count)
+    stand = bench(place)
+    parts: list[tuple[Region | int | None, ...]] = []
+    expected, outs = [], []
+    for idx, rows in enumerate(sizes):
+        raw, weights = matrix(format_name, rows, columns, seed=idx)
+        bias = np.arange(rows, dtype=np.float32) + idx if idx != 1 else None
+        out = stand.empty(4 * count * rows)
+        packed = stand.put(repack(format_name, raw, columns))
+        parts.append((packed, rows, None if bias is None else stand.put(bias), out, rows))
+        outs.append(out)
+        expected.append(0.5 * (values @ weights.T + (0 if bias is None else bias)))
+    rest = [*NO_PART] * (3 - len(parts))
+    blocks = sum(-(-(rows << shift) // 4) for rows in sizes)
+    stand.run(
+        "product.cu", "product_4", columns // 32, stand.put(records), count, 0, count, shift, 0.5, STORE,
+        *(argument for part in parts for argument in part), *rest, grid=(blocks,), block=128,
+        defines=defines_of(format_name),
+    )  # fmt: skip
+    for rows, out, wanted in zip(sizes, outs, expected, strict=True):
+        np.testing.assert_allclose(stand.get(out, (count, rows)), wanted, rtol=2e-6, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("mode", "activation"), [(SILU, "silu"), (GELU_TANH, "gelu_tanh"), (CLAMPED_SWIGLU, "clamped_swiglu")]
 )
@@ -103,7 +157,7 @@ def test_a_gated_product_equals_the_oracle(format_name: str, mode: int, activati
     out = stand.empty(count * rows * 4)
     stand.run(
         "product.cu", "gated_4", stand.put(repack(format_name, raw_gate, columns)),
-        stand.put(repack(format_name, raw_up, columns)), rows, columns // 32, stand.put(records), count, 0, count, 4,
+        stand.put(repack(format_name, raw_up, columns)), rows, columns // 32, stand.put(records), count, 0, count, 2,
         mode, out, rows, grid=(rows,), block=128, defines=defines_of(format_name),
     )  # fmt: skip
     expected = gate_and_up(values @ gate.T, values @ up.T, activation)
@@ -123,7 +177,7 @@ def test_a_product_of_plain_numbers_equals_the_oracle(format_name: str, place: P
         out = stand.empty(count * rows * 4)
         stand.run(
             "product_plain.cu", f"product_{bucket}", packed, rows, plain_row_bytes(format_name, columns) // 16, given,
-            columns, 0, count, 2, None, -2.0, STORE, out, rows, grid=(-(-rows // 2),), block=128,
+            columns, 0, count, 1, None, -2.0, STORE, out, rows, grid=(-(-rows // 2),), block=128,
             defines=defines_of(format_name),
         )  # fmt: skip
         found.append(stand.get(out, (count, rows)))
