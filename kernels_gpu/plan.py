@@ -1,6 +1,6 @@
 """What a program bound to a card will need: every matrix, vector, buffer and cache, before anything is allocated.
 
-Owns the decisions (formats, records, the split of a row among warps) and the sums of the memory bill.  binding.py takes
+Owns the decisions (formats, records, the warps that share a row) and the sums of the memory bill.  binding.py takes
 exactly these pieces, in this order: the bill is what is allocated, to the byte.
 """
 

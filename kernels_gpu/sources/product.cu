@@ -1,49 +1,53 @@
 // Products of quantised matrices with 1 to 8 tokens (decode and verify), and the rows of an embedding.
 //
-// Mapping   128 threads, 4 warps.  `split` warps share a row (1, 2 or 4, chosen by the number of columns alone), so a
-//           block does 4 / split rows.  Lane l of the row's warp w multiplies units 32 * w + l, then 32 * split further.
-//           What was unpacked is used for all tokens before the next unit.
+// Mapping   128 threads, 4 warps.  1 << shift warps share a row (1, 2 or 4, chosen by the number of columns alone, so
+//           that a lane has two units or more), so a block does 4 >> shift rows.  Lane l of the row's warp w multiplies
+//           units 32 * w + l, then 32 << shift further.  What was unpacked is used for all tokens before the next unit.
+//           One launch takes up to three matrices of one format (Q, K and V): their blocks follow each other, so small
+//           ones fill no wave of their own.  A layer of a llama is 10 launches, 11 where V has a format of its own.
 // Order     A (token, row) sum: a lane's units in ascending order, a butterfly over the lanes, the warps in order.  It
 //           is the same for any number of tokens: verifying drafts equals decoding bit for bit.
 // Bytes     Each weight is read once: 4.5 bits a weight for Q4_0 and IQ4_NL, 4.31 for IQ4_XS, 4.25 for MXFP4, 4.63 for
-//           Q4_K, 6.56 for Q6_K, 8.5 for Q8_0 (+ the
-//           records, from L2: 44 bytes a unit and token, 76 with two terms).
-// Loads     Of a lane for a unit, as counted in the machine code of sm_86 (CUDA 13, 2026-11-30), two terms, one token; the
-//           records' share of that is 4 of 16 bytes, one of 8 (where sums are needed) and one of 4.
-//                        bytes of   loads of 16, 8, 4, 2 bytes   instructions   registers
-//                        weights                                 1 / 4 tokens   1 / 4 tokens
-//               Q2_K       10.5     4  2  2  1                      94 / 229      62 / 96
-//               Q3_K       14.25    4  2  2  2                     103 / 236      64 / 96
-//               Q4_0       18       5  1  1  1                      62 / 181      56 / 95
-//               Q4_1       20       5  1  2  0                      64 / 186      56 / 96
-//               Q4_K       18.5     5  1  2  1                      80 / 203      64 / 96
-//               Q5_0       22       5  1  2  1                      83 / 205      64 / 96
-//               Q5_1       24       5  1  3  0                      85 / 210      64 / 96
-//               Q5_K       22.5     5  1  3  1                     100 / 227      64 / 95
-//               Q6_K       26.25    5  2  1  2                     100 / 233      67 / 95
-//               Q8_0       34       6  0  1  1                      47 / 153      56 / 96
-//               IQ4_NL     18       5  0  1  1                     119 / 219      62 / 96
-//               IQ4_XS     17.25    5  0  1  1, and one of 1       133 / 230      70 / 96
-//               MXFP4      17       5  0  1  0, and one of 1       118 / 215      63 / 128
-//           Of these, 32 byte permutations and about 24 shifts and masks look the codes' values up.
-//           With one term: Q4_K 67 / 151 instructions, Q8_0 34 / 101, IQ4_NL 104 / 162.
+//           Q4_K, 6.56 for Q6_K, 8.5 for Q8_0 (+ the records, from L1 and L2: 44 bytes a unit and token, 76 with two
+//           terms; a gate and an up share them).
+// Loads     Of a lane for a unit, as counted in the machine code of sm_86 (CUDA 13, 2026-12-01), two terms.  The records'
+//           share of that is 4 of 16 bytes, one of 8 (where sums are needed) and one of 4.  With one token the loads of
+//           two units, of a gate and an up those of both, are issued before the first is used.
+//                        bytes of   loads of 16, 8, 4, 2 bytes   instructions of a unit           registers
+//                        weights                                 1 token / gate or up / 4 tokens  1 / 1 / 4
+//               Q2_K       10.5     4  2  2  1                      96 /  76 / 220                80 / 64 / 95
+//               Q3_K       14.25    4  2  2  2                     107 /  85 / 221                93 / 74 / 95
+//               Q4_0       18       5  1  1  1                      61 /  50 / 183                92 / 64 / 95
+//               Q4_1       20       5  1  2  0                      63 /  52 / 188                92 / 64 / 96
+//               Q4_K       18.5     5  1  2  1                      75 /  62 / 195                96 / 68 / 96
+//               Q5_0       22       5  1  2  1                      88 /  69 / 198                84 / 70 / 96
+//               Q5_1       24       5  1  3  0                      90 /  70 / 203                84 / 70 / 95
+//               Q5_K       22.5     5  1  3  1                      94 /  80 / 214                96 / 72 / 96
+//               Q6_K       26.25    5  2  1  2                     104 /  81 / 217                94 / 78 / 96
+//               Q8_0       34       6  0  1  1                      46 /  39 / 151                96 / 64 / 96
+//               IQ4_NL     18       5  0  1  1                     123 / 109 / 220                89 / 71 / 96
+//               IQ4_XS     17.25    5  0  1  1, and one of 1       127 / 117 / 227                93 / 78 / 96
+//               MXFP4      17       5  0  1  0, and one of 1       126 / 113 / 212                91 / 72 / 128
+//           Of the last three, 32 byte permutations and about 24 shifts and masks look the codes' values up.  Beside its
+//           units a row takes about 160 instructions of each warp (a gate and an up together 310).
 // Work      8 dp4a a unit, token and term.
 // Expected  How long the fuller of the two, issue slots or integer lanes, is busy while the memory delivers at its full
-//           rate; two terms, 1 token (4 tokens):
+//           rate; rows of 4096 columns with what they take beside their units, two terms, 1 token (4 tokens):
 //                        RTX 3060, 360 GB/s   4070, 504 GB/s   4090, 1008 GB/s   5090, 1792 GB/s
-//               Q2_K       79 % (186)           48 % (114)       34 % (80)         31 % (75)
-//               Q3_K       68 % (152)           42 % (93)        29 % (65)         25 % (57)
-//               Q4_0       31 % (90)            19 % (55)        14 % (39)         12 % (34)
-//               Q4_K       38 % (95)            24 % (58)        17 % (41)         15 % (38)
-//               Q5_K       41 % (89)            25 % (55)        18 % (39)         15 % (35)
-//               Q6_K       36 % (80)            22 % (49)        15 % (34)         13 % (30)
-//               Q8_0       12 % (38)             7 % (23)         5 % (16)          5 % (15)
-//               IQ4_NL     about 65 % (115)  40 % (70)        30 % (50)         25 % (45), IQ4_XS and MXFP4 a tenth more
-//           To cover 600 ns a multiprocessor must have 7.5, 6.4, 4.6 and 6.2 KB of weights in flight there; its 7 to 9
-//           blocks have 10 (Q2_K) to 38 KB with one token, 5 blocks 6.6 (Q2_K) to 21 KB with four.  So one token should
-//           come near the bandwidth everywhere (80 to 90 % of it, for launches and ends of rows).  Four tokens in one pass
-//           should cost about the same from Q4_0 on, somewhat more on an RTX 3060; with Q2_K and Q3_K the integer lanes of
-//           a 3060 limit them (up to 1.9 times one token), with one term (--activations fast) less so.
+//               Q2_K       91 % (197)           56 % (120)       39 % (85)         55 % (119)
+//               Q3_K       75 % (146)           46 % (89)        32 % (63)         45 % (88)
+//               Q4_0       45 % (98)            28 % (60)        19 % (42)         27 % (60)
+//               Q4_K       48 % (101)           29 % (62)        21 % (44)         29 % (61)
+//               Q5_K       47 % (91)            29 % (56)        20 % (39)         28 % (55)
+//               Q6_K       39 % (78)            24 % (48)        17 % (34)         24 % (47)
+//               Q8_0       21 % (46)            13 % (28)         9 % (20)         13 % (28)
+//               IQ4_NL     72 % (118)           44 % (72)        31 % (51)         44 % (71), IQ4_XS and MXFP4 a tenth more
+//           To cover 600 ns a multiprocessor must have 7.5, 6.4, 4.6 and 6.2 KB of weights in flight there; its blocks
+//           (5 with one token, 6 or 7 of a gate and an up, 5 with four tokens) have room for 13 (Q2_K), 24 (Q4_K) and 43
+//           KB (Q8_0) with one token, half that with four.  So one token should come near the bandwidth everywhere (80
+//           to 90 % of it, for launches and ends of rows).  Four tokens in one pass should cost about the same from Q4_0
+//           on, somewhat more on an RTX 3060; with Q2_K and Q3_K the integer lanes of a 3060 limit them (up to 2 times
+//           one token), with one term (--activations fast) less so.
 // Measured  Not yet on a card.
 #include "product.cuh"
 
