@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernels_gpu.expert_buffers import expert_buffers, most_tiles
 from kernels_gpu.launches import Argument, BatchShape, Launch, Module, launch
-from kernels_gpu.plan import Matrix, Target
+from kernels_gpu.matrices import Matrix, Target
 from kernels_gpu.precision import terms_for
 from models.program import Buffer, MixExperts
 

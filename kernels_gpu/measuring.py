@@ -16,7 +16,8 @@ import numpy as np
 from kernels_gpu.device import Device, Kernel, Region, Stream
 from kernels_gpu.launches import Argument, scalars
 from kernels_gpu.layout import UNIT, defines_for, matrix_layout
-from kernels_gpu.plan import PAGE_SIZE, PARTIAL_HEADER, SPAN, Matrix, attention_defines, page_bytes
+from kernels_gpu.matrices import Matrix
+from kernels_gpu.plan import PAGE_SIZE, PARTIAL_HEADER, SPAN, attention_defines, page_bytes
 from kernels_gpu.precision import record_bytes
 from kernels_gpu.product_steps import NO_PART, PREFILL_ROWS, PREFILL_TOKENS, PRODUCT_THREADS, STORE
 from kernels_gpu.steps import (

@@ -12,7 +12,8 @@ from math import prod
 from typing import Protocol
 
 from kernels_gpu.expert_buffers import MAX_EXPERTS, MAX_PAIRS, MAX_USED, choice_sizes, expert_buffers
-from kernels_gpu.layout import UNIT, MatrixLayout, aligned, is_plain, matrix_layout
+from kernels_gpu.layout import UNIT, aligned, is_plain
+from kernels_gpu.matrices import Matrix
 from kernels_gpu.precision import Precision, record_bytes, terms_for
 from models.program import (
     Attend,
@@ -95,47 +96,6 @@ class GpuBill:
     weights_bytes: int
     kv_bytes: int
     workspace_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Matrix:
-    """A matrix on the card."""
-
-    name: str
-    format_name: str
-    num_rows: int
-    num_columns: int
-
-    @property
-    def layout(self) -> MatrixLayout:
-        return matrix_layout(self.format_name, self.num_rows, self.num_columns)
-
-    @property
-    def is_plain(self) -> bool:
-        return is_plain(self.format_name)
-
-    @property
-    def shift(self) -> int:
-        """1 << shift warps share a row.  It depends on the columns alone, and with it the order of every sum.
-
-        So that a lane has two units or more: what a row takes beside them is shared, and their loads go out together.
-        """
-        units = self.num_columns // UNIT
-        return 2 if units >= 256 else 1 if units >= 128 else 0
-
-    @property
-    def blocks(self) -> int:
-        """Of a product, with four warps each."""
-        return -(-(self.num_rows << self.shift) // 4)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A matrix that something is multiplied with, and where the product goes."""
-
-    matrix: Matrix
-    out: Buffer
-    bias: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

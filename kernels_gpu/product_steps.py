@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kernels_gpu.launches import Argument, BatchShape, Launch, Module, launch
 from kernels_gpu.layout import plain_row_bytes
-from kernels_gpu.plan import STEP_TOKENS, Matrix, Target
+from kernels_gpu.matrices import Matrix, Target
+from kernels_gpu.plan import STEP_TOKENS
 from models.program import Buffer
 
 if TYPE_CHECKING:

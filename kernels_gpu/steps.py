@@ -12,12 +12,11 @@ from kernels_gpu.device import Region
 from kernels_gpu.expert_steps import ExpertSteps
 from kernels_gpu.launches import BatchShape, Launch, Module, Places, launch
 from kernels_gpu.layout import UNIT, defines_for
+from kernels_gpu.matrices import Matrix, Target
 from kernels_gpu.plan import (
     Area,
     GpuLimits,
-    Matrix,
     Plan,
-    Target,
     TensorLike,
     attention_defines,
     attention_tokens,

@@ -13,7 +13,8 @@ import numpy as np
 
 from kernels_gpu.arena import Arena
 from kernels_gpu.device import Device, Region, Stream
-from kernels_gpu.plan import Matrix, Plan
+from kernels_gpu.matrices import Matrix
+from kernels_gpu.plan import Plan
 from kernels_gpu.repacking import pieces
 
 if TYPE_CHECKING:
