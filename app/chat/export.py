@@ -30,8 +30,16 @@ def as_markdown(conversation: Conversation) -> str:
     if conversation.system:
         parts.append(f"## System\n\n{conversation.system}")
     for turn in conversation.turns:
-        parts.append(f"## {_heading(turn)}\n\n{prompt_text(turn.text, turn.attachments).strip()}")
+        parts.append(f"## {_heading(turn)}")
+        if turn.thinking.strip():
+            parts.append(_quoted(f"Thinking:\n\n{turn.thinking.strip()}"))
+        if words := prompt_text(turn.text, turn.attachments).strip():
+            parts.append(words)
     return "\n\n".join(parts) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 def _heading(turn: Turn) -> str:

@@ -28,7 +28,9 @@ def _code(desk: ChatScreen, argument: str) -> None:
     if found is not None:
         block, number, how_many = found
         desk.copy(block.code)
-        desk.show_note(f"Code block {number} of {how_many} was copied: {block.code.count(chr(10)):,} lines.")
+        num_lines = len(block.code.splitlines())
+        size = "1 line" if num_lines == 1 else f"{num_lines:,} lines"
+        desk.show_note(f"Code block {number} of {how_many} was copied: {size}.")
 
 
 def _save(desk: ChatScreen, argument: str) -> None:
@@ -38,7 +40,7 @@ def _save(desk: ChatScreen, argument: str) -> None:
     if found is not None:
         path = Path.cwd() / Path(name).expanduser()
         try:
-            write_new(path, found[0].code)
+            write_new(path, found[0].code.removesuffix("\n") + "\n")  # of a block that was cut off, too
         except ExportError as fault:
             desk.show_note(str(fault), is_warning=True)
         else:

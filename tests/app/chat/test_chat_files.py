@@ -10,8 +10,9 @@ from app.chat.attachments import Attachment, AttachmentError, mentioned_files, m
 from app.chat.clipboard import clipboard_command, put_into_clipboard
 from app.chat.code_blocks import code_blocks
 from app.chat.completion import file_offers
-from app.chat.conversation import Conversation, Turn
+from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
+from app.chat.export import as_markdown
 from app.chat.store import Store
 
 TWO_BLOCKS = "First:\n\n```python\nprint('[/]')\n```\n\n1. then\n\n   ```sh\n   ls\n   ```\n"
@@ -32,7 +33,7 @@ async def test_turns_and_code_blocks_are_copied(tmp_path: Path, folder: Path) ->
     async with chat(FakeEngine(scripts=[says(TWO_BLOCKS)]), tmp_path / "chat.db", size=(140, 30)) as stage:
         await stage.ask("question **one**")
         await stage.press("alt+k")
-        await stage.until_shown("Code block 2 of 2 was copied: 1 lines.")
+        await stage.until_shown("Code block 2 of 2 was copied: 1 line.")
         assert stage.app.clipboard == "ls\n"
         await stage.send("/code 1")
         await stage.until_shown("Code block 1 of 2 was copied")
@@ -87,6 +88,28 @@ async def test_a_conversation_is_exported_in_both_forms(tmp_path: Path, folder: 
     assert [turn["text"] for turn in content["turns"]] == ["What? [/] Ünï", "old", "new **answer**"]
     assert content["shown"] == [content["turns"][0]["id"], content["turns"][2]["id"]]
     assert (content["system"], content["turns"][2]["ids"]) == ("Be kind.", [100, 101])
+
+
+def test_markdown_holds_the_thinking_as_a_quotation() -> None:
+    question = Turn(role=Role.USER, text="Why?")
+    reply = Turn(role=Role.ASSISTANT, text="Because.", thinking="First.\n\nThen.", model="m", parent=question.id)
+    stopped = Turn(role=Role.ASSISTANT, text="", thinking="Hm", model="m", state=TurnState.STOPPED)
+    words = as_markdown(Conversation(title="T").with_turn(question).with_turn(reply).with_turn(stopped))
+    assert words == (
+        "# T\n\n## You\n\nWhy?\n\n## m\n\n> Thinking:\n>\n> First.\n>\n> Then.\n\nBecause.\n\n"
+        "## m (stopped)\n\n> Thinking:\n>\n> Hm\n"
+    )
+
+
+async def test_a_block_that_was_cut_off_is_counted_and_saved_whole(tmp_path: Path, folder: Path) -> None:
+    engine = FakeEngine(scripts=[says("```c\nint a;\nint b;")])
+    async with chat(engine, tmp_path / "chat.db", size=(140, 30)) as stage:
+        await stage.ask("question")
+        await stage.press("alt+k")
+        await stage.until_shown("Code block 1 of 1 was copied: 2 lines.")
+        await stage.send("/save code.c")
+        await stage.until_shown("Saved:")
+    assert (folder / "code.c").read_text() == "int a;\nint b;\n"
 
 
 async def test_a_file_is_named_completed_counted_and_sent(tmp_path: Path, folder: Path) -> None:
