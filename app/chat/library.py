@@ -36,14 +36,16 @@ class Library:
         self._opening_key = opening_key
         self._continues_last = continues_last
         self._wanted_turn: str | None = None
+        self._note: tuple[str, bool] | None = None
 
     def list_all(self) -> None:
         """Asks for the list of conversations."""
         self._recorder.list_conversations()
 
-    def open(self, conversation_id: str) -> None:
-        """Asks for a conversation; it is shown when it has been read."""
+    def open(self, conversation_id: str, *, note: str = "", is_warning: bool = False) -> None:
+        """Asks for a conversation; it is shown when it has been read, and the note with it."""
         if conversation_id != self._desk.conversation.id:
+            self._note = (note, is_warning) if note else None
             self._recorder.load(conversation_id)
 
     def open_at(self, conversation_id: str, turn_id: str | None) -> None:
@@ -76,6 +78,10 @@ class Library:
                 wanted, self._wanted_turn = self._wanted_turn, None
                 if wanted is not None:
                     self._go_to(wanted)
+                if self._note is not None:
+                    note, is_warning = self._note
+                    self._note = None
+                    self._view.show_note(note, is_warning=is_warning)
 
     def _go_to(self, turn_id: str) -> None:
         conversation = self._desk.conversation
@@ -93,8 +99,8 @@ class Library:
         latest = max(history.latest, key=lambda line: line.updated_at)
         is_draft_alone = latest.num_turns == 0 and latest.has_draft
         if (self._continues_last or is_draft_alone) and not shown.draft:
-            self._recorder.load(latest.id)
-        elif latest.is_broken_off:
+            self.open(latest.id, note=history.note, is_warning=True)
+        elif latest.is_broken_off and not history.note:
             self._view.show_note(
                 f"The last conversation broke off in the middle of a reply: {self._opening_key} opens it."
             )

@@ -123,7 +123,7 @@ class Revisions:
         def bring_back() -> None:
             self._recorder.set_deleted(conversation_id, is_deleted=False)
             if was_shown:
-                self._library.open(conversation_id)
+                self._library.open(conversation_id, note=f"Taken back: the deletion of {title!r}.")
 
         self._add(None, f"the deletion of {title!r}", bring_back)
 

@@ -5,7 +5,9 @@ Owns the renaming and the reading row by row around what is broken. Knows the ta
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,11 +16,15 @@ from typing import TypeVar
 
 from app.chat.branches import branch_to
 from app.chat.conversation import Conversation, Turn
-from app.chat.store import DamagedStoreError, Store, connect, turn_of_row
+from app.chat.store import DamagedStoreError, Store, attachments_of_text, connect, turn_of_row
 
 _COMPANIONS = ("", "-wal", "-shm", "-journal")
 _ROWS_BEYOND_DAMAGE = 4096
 _LOST_TITLE = "Recovered"
+# https://www.sqlite.org/fileformat2.html#the_database_header
+_HEADER_BYTES = 100
+_NUM_PAGES = slice(28, 32)
+_LARGEST_PAGE_BYTES = 65536
 Found = TypeVar("Found")
 
 
@@ -61,15 +67,18 @@ def set_aside(path: Path) -> Path:
 
 def copy_readable(damaged: Path, store: Store) -> int:
     """Copies every conversation and turn that can still be read; returns the number of turns."""
-    try:
-        connection = connect(damaged)
-    except sqlite3.Error:
-        return 0
-    try:
-        conversations = _read_rows(connection, "conversations", _conversation_of)
-        turns = _read_rows(connection, "turns", lambda row: (str(row["conversation"]), turn_of_row(_turn_values(row))))
-    finally:
-        connection.close()
+    with tempfile.TemporaryDirectory(dir=damaged.parent) as folder:
+        try:
+            connection = connect(_whole_pages_of(damaged, Path(folder)))
+        except (sqlite3.Error, OSError):
+            return 0
+        try:
+            conversations = _read_rows(connection, "conversations", _conversation_of)
+            turns = _read_rows(
+                connection, "turns", lambda row: (str(row["conversation"]), turn_of_row(_turn_values(row)))
+            )
+        finally:
+            connection.close()
     by_conversation: dict[str, list[Turn]] = {}
     for conversation_id, turn in turns:
         by_conversation.setdefault(conversation_id, []).append(turn)
@@ -78,8 +87,33 @@ def copy_readable(damaged: Path, store: Store) -> int:
         lost = Conversation(id=conversation_id, title=_LOST_TITLE)
         conversation, leaf = leaves.get(conversation_id, (lost, None))
         own_turns = by_conversation.get(conversation_id, [])
-        store.save_turns(replace(conversation, turns=branch_to(own_turns, leaf)), own_turns)
+        conversation = replace(conversation, turns=branch_to(own_turns, leaf))
+        store.save_turns(conversation, own_turns)
+        if conversation.attachments:
+            store.save_attachments(conversation)
     return sum(map(len, by_conversation.values()))
+
+
+def _whole_pages_of(damaged: Path, folder: Path) -> Path:
+    """Of a file that was cut short, a copy in the folder whose header names the pages that are there: SQLite reads
+    nothing of one that lacks any. Of any other, the file itself."""
+    with open(damaged, "rb") as file:
+        header = file.read(_HEADER_BYTES)
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = _LARGEST_PAGE_BYTES if page_bytes == 1 else page_bytes
+    num_pages = damaged.stat().st_size // page_bytes if page_bytes else 0
+    if len(header) < _HEADER_BYTES or num_pages >= int.from_bytes(header[_NUM_PAGES], "big"):
+        return damaged
+    copy = folder / damaged.name
+    for companion in _COMPANIONS:
+        source = damaged.with_name(damaged.name + companion)
+        if source.exists():
+            shutil.copyfile(source, copy.with_name(copy.name + companion))
+    with open(copy, "r+b") as file:
+        file.truncate(num_pages * page_bytes)
+        file.seek(_NUM_PAGES.start)
+        file.write(num_pages.to_bytes(4, "big"))
+    return copy
 
 
 def _turn_values(row: sqlite3.Row) -> list[object]:
@@ -102,6 +136,7 @@ def _conversation_of(row: sqlite3.Row) -> tuple[Conversation, str | None]:
         window_start=row["window_start"],
         summary=str(_newer(row, "summary") or ""),
         draft=str(row["draft"] or ""),
+        attachments=attachments_of_text(_newer(row, "attachments")),
         created_at=row["created_at"] if isinstance(row["created_at"], float) else 0.0,
     )
     return conversation, row["leaf"]

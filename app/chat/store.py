@@ -224,7 +224,7 @@ class Store:
             window_start=window_start,
             summary=summary,
             draft=draft,
-            attachments=_attachments_of_text(attachments),
+            attachments=attachments_of_text(attachments),
             created_at=created_at,
         )
         self._know(conversation)
@@ -337,7 +337,7 @@ def turn_of_row(row: Sequence) -> Turn:
         state=TurnState(state) if state in set(TurnState) else TurnState.FINISHED,
         created_at=created_at if isinstance(created_at, float) else 0.0,
         figures=_figures_of_text(figures),
-        attachments=_attachments_of_text(attachments),
+        attachments=attachments_of_text(attachments),
     )
 
 
@@ -352,7 +352,8 @@ def _text_of_attachments(attachments: Sequence[Attachment]) -> str:
     return json.dumps([asdict(attachment) for attachment in attachments]) if attachments else ""
 
 
-def _attachments_of_text(text: object) -> tuple[Attachment, ...]:
+def attachments_of_text(text: object) -> tuple[Attachment, ...]:
+    """The attachments of a row; none where it makes no sense."""
     if not isinstance(text, str) or not text:
         return ()
     try:

@@ -189,7 +189,7 @@ async def test_a_deleted_conversation_comes_back(tmp_path: Path) -> None:
         await stage.until(lambda: kept(path) == [])
         assert texts(stage) == []
         await stage.send("/undo")
-        await stage.until_shown("▌ to be deleted", "Fine.")
+        await stage.until_shown("▌ to be deleted", "Fine.", "Taken back: the deletion of 'to be deleted'.")
         await stage.until(lambda: len(kept(path)) == 1)
 
 

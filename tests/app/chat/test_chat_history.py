@@ -153,6 +153,18 @@ async def test_a_damaged_file_is_told_and_the_chat_goes_on(tmp_path: Path) -> No
     assert len(kept(path)) == 1
 
 
+async def test_the_damage_is_told_also_where_the_last_conversation_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    store = Store(path)
+    turns = [Turn(role=Role.USER, text=f"question {number} " + "x" * 600) for number in range(40)]
+    store.save_turns(Conversation(turns=tuple(turns), title="Old"), turns)
+    store.close()
+    path.write_bytes(path.read_bytes()[:-8192])
+    async with chat(FakeEngine(), path, size=(140, 24), continues_last=True) as stage:
+        await stage.until(lambda: stage.app.controller.conversation.title == "Old")
+        await stage.until_shown("! The conversations were damaged:", "turns were kept, the old file is")
+
+
 async def test_without_a_place_to_keep_conversations_the_chat_goes_on(tmp_path: Path) -> None:
     (tmp_path / "file [x]").write_text("")
     async with chat(FakeEngine(), tmp_path / "file [x]" / "chat.db", size=(140, 24)) as stage:

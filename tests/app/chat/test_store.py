@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from app.chat.attachments import Attachment
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import ReplyFigures, Role
 from app.chat.file_systems import is_network_path
@@ -238,6 +239,33 @@ def test_a_damaged_page_costs_its_own_rows_alone(tmp_path: Path) -> None:
     expected = {turn.text for conversation in saved for turn in conversation.turns}
     assert texts <= expected
     assert len(expected) - 12 <= len(texts) < len(expected)
+
+
+def test_of_a_file_that_was_cut_short_what_is_left_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    store = Store(path)
+    saved = [a_conversation(3, text_size=600) for _ in range(12)]
+    for conversation in saved:
+        store.save_turns(conversation, conversation.turns)
+    store.save_attachments(replace(saved[0], draft="unsent", attachments=(Attachment(name="a.txt", text="alpha"),)))
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    opened = open_store(path)
+    found = {turn.text for line in opened.store.conversations() for turn in loaded(opened.store, line.id).turns}
+    expected = {turn.text for conversation in saved for turn in conversation.turns}
+    assert 0 < len(found) < len(expected) and found <= expected
+    first = loaded(opened.store, saved[0].id)
+    assert (first.draft, [attachment.text for attachment in first.attachments]) == ("unsent", ["alpha"])
+    (aside,) = [found for found in tmp_path.iterdir() if ".damaged-" in found.name]
+    assert aside.read_bytes() == whole[: len(whole) * 6 // 10]
+    assert sorted(tmp_path.iterdir()) == sorted([aside, *tmp_path.glob("chat.db*")])
+
+
+def loaded(store: Store, conversation_id: str) -> Conversation:
+    conversation = store.load(conversation_id)
+    assert conversation is not None
+    return conversation
 
 
 def test_a_value_that_makes_no_sense_costs_that_value(tmp_path: Path) -> None:
