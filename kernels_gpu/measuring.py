@@ -28,13 +28,15 @@ from kernels_gpu.steps import (
 )
 
 STEP_COUNTS = (1, 2, 4, 8)
+TILES_OF_RATE, OPERATIONS_OF_TILE = 8, 2 * 16 * 8 * 32  # in int8_rate.cu
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """Of what is measured.  rows, columns: of a matrix; tokens: of a prompt; positions: in the cache.
 
-    spread_bytes: of weights that are taken in turn; copied_bytes: of a copy; repeats: of everything.
+    spread_bytes: of weights that are taken in turn; copied_bytes: of a copy; blocks, rounds: of the tensor cores' own
+    rate; repeats: of everything.
     """
 
     rows: int = 14336
@@ -46,6 +48,8 @@ class Sizes:
     head_dim: int = 128
     spread_bytes: int = 512 << 20
     copied_bytes: int = 256 << 20
+    blocks: int = 4096
+    rounds: int = 256
     repeats: int = 20
 
 
@@ -83,6 +87,17 @@ class CardMeter:
         elapsed_ms = self._timed(lambda idx: self._device.copy(target, source, self._stream))
         self.close()
         return Measured(name="copy", elapsed_ms=elapsed_ms, moved_bytes=2 * size, operations=0)
+
+    def int8_rate(self) -> Measured:
+        """The tensor cores without loads and scales."""
+        sizes, out = self._sizes, self._region(4 * PRODUCT_THREADS)
+        kernel = self._device.load(SOURCES / "int8_rate.cu", (), ["int8_rate"])["int8_rate"]
+        elapsed_ms = self._launches(kernel, (sizes.blocks,), PRODUCT_THREADS, [out], (), before=(sizes.rounds,))
+        self.close()
+        products = sizes.blocks * (PRODUCT_THREADS // 32) * sizes.rounds * TILES_OF_RATE
+        return Measured(
+            name="int8 products", elapsed_ms=elapsed_ms, moved_bytes=0, operations=products * OPERATIONS_OF_TILE
+        )
 
     def products(self, format_name: str, terms: int) -> list[Measured]:
         """Decode with 1, 2, 4 and 8 tokens, and a prompt on the tensor cores."""

@@ -216,7 +216,7 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
 
 def _is_unknown(operation: Operation) -> bool:
     match operation:
-        case Scale() | Normalize(weight=None):
+        case Scale() | Normalize(weight=None) | RotateAndStore(k=None):
             return True
         case _:
             return False

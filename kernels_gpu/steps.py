@@ -279,6 +279,7 @@ class StepMaker:
         cache, temperature = operation.cache, operation.temperature
         warmth = (0.0, 0) if temperature is None else (float(temperature.scale), temperature.length)
         heads = operation.num_heads + 2 * cache.num_kv_heads
+        assert operation.k is not None and operation.v is not None, "shared keys and values are refused (plan.py)"
         k, kv_stride = self.floats(operation.k)
         return launch(
             self._attention, "rotate_and_store", (-(-heads // WARPS), shape.num_tokens), ATTENTION_THREADS,

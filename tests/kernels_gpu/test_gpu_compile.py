@@ -32,7 +32,7 @@ MOST_REGISTERS = dict.fromkeys(("product_8", "gated_8"), 168) | {
     "prefill_experts": 224,
     "attend_prompt": 168,
 }
-OTHERS = ("rows.cu", "head.cu", "experts.cu")
+OTHERS = ("rows.cu", "head.cu", "experts.cu", "int8_rate.cu")
 _USE = re.compile(r"entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 
 

@@ -12,9 +12,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tiny_models import TinyShape, byte_pair_vocabulary, gguf_bytes, tiny_metadata
+import numpy as np
+from tiny_models import TinyShape, byte_pair_vocabulary, gguf_bytes, random_rows, tiny_metadata
 
 from models.formats import FORMATS
+from models.gguf_file import open_model_file
 
 EIGHT_BILLION = TinyShape(
     num_layers=32,
@@ -60,6 +62,7 @@ THIRTY_BILLION_EXPERTS = Experts(num_experts=128, num_used=8, width=768)
 """Qwen3 30B A3B's numbers."""
 
 _ALIGNMENT = 32
+_ROWS = 64  # different ones of a matrix that is filled
 
 
 def write_large_model(
@@ -119,6 +122,28 @@ def write_large_mixture(
         "qwen3moe.expert_feed_forward_length": experts.width,
     }
     _write(path, metadata, {name: (kind_of(name, format), size) for name, size in sizes.items()})
+    return path
+
+
+def fill(path: Path) -> Path:
+    """Puts random weights into the holes of a file, the same few rows again and again; returns the path.
+
+    Good for speed: what such a model says is noise.
+    """
+    rng = np.random.default_rng(1)
+    with open_model_file(path) as file:
+        places = [(tensor.format.name, tensor.shape, tensor.offset_bytes) for tensor in file.tensors.values()]
+    rows: dict[tuple[str, int], bytes] = {}
+    with open(path, "r+b") as file:
+        for format_name, shape, offset in places:
+            key = (format_name, shape[-1])
+            if key not in rows:
+                std = 1.0 if len(shape) == 1 else shape[-1] ** -0.5
+                rows[key] = random_rows(format_name, (_ROWS, shape[-1]), rng, std=std).tobytes()
+            file.seek(offset)
+            left = prod(shape[:-1]) * FORMATS[format_name].row_bytes(shape[-1])
+            while left > 0:
+                left -= file.write(rows[key][:left])
     return path
 
 
