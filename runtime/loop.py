@@ -229,7 +229,12 @@ class EngineLoop:
                 reasons[answer] = reason
             new_ids = tuple(work.sequence.ids[length:])
             verified.append(
-                Verified(sequence=work.sequence, num_checked=max(0, work.num_outputs - 1), token_ids=new_ids)
+                Verified(
+                    sequence=work.sequence,
+                    speculates=answer.speculates,
+                    num_checked=max(0, work.num_outputs - 1),
+                    token_ids=new_ids,
+                )
             )
         if self._speculator is not None:
             self._speculator.learn(verified, elapsed_ms=elapsed_ms, is_plain_decoding=is_plain)

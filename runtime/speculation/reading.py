@@ -17,7 +17,7 @@ FREE_TOKENS = 8
 # What may be read of a text's end where all of it is too dear, and what guesses that know no more bring of the gain.
 # (Ten requests to change code, Qwen2.5-Coder 0.5B for 1.5B: 0.97 of the tokens that it finds likeliest are right when
 # it has read all, 0.86 when it has read 128 tokens, 0.80 when 64.)
-ENDS = ((128, 0.8), (64, 0.6))
+ENDS = ((128, 0.65), (64, 0.5))
 # An answer may end any time: it is expected to go on for as long as it has, or so far.
 HORIZON_TOKENS = 128
 # As long as little is known, so many tokens count as seen, of which that share came without guesses from the text.
@@ -61,6 +61,7 @@ class Prospect:
 
     share: of its tokens, those that they would be for; saved_ms: by each of these; read_ms: to read a token.
     num_given, num_wanted: tokens of the answer that are there, and that may come.
+    is_open: whether too little is known of the model, and others guess as well: then no more than an end is read.
     """
 
     share: float
@@ -68,6 +69,7 @@ class Prospect:
     read_ms: float
     num_given: int
     num_wanted: int
+    is_open: bool = False
 
     def gain_ms(self, num_unread: int, quality: float = 1.0) -> float:
         """What is won in the rest of the answer if so many tokens are read first; less than 0: it is a loss."""
@@ -83,11 +85,12 @@ def choose(length: int, num_unread: Callable[[int | None], int], prospect: Prosp
     """
     if num_unread(None) <= FREE_TOKENS:
         return Reading(window=None)
-    choices = [(prospect.gain_ms(num_unread(None)), Reading(window=None))]
-    choices += [
+    choices = [
         (prospect.gain_ms(num_unread(tokens), quality), Reading(window=tokens))
         for tokens, quality in ENDS
         if tokens < length
     ]
+    if not choices or not prospect.is_open:
+        choices.append((prospect.gain_ms(num_unread(None)), Reading(window=None)))
     gain_ms, best = max(choices, key=lambda choice: choice[0])
     return best if gain_ms > 0 else None

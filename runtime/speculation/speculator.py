@@ -45,9 +45,13 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What a step brought a sequence.  num_checked: tokens of its draft that were in it; token_ids: what it got."""
+    """What a step brought a sequence.  num_checked: tokens of its draft that were in it; token_ids: what it got.
+
+    speculates: whether guesses may be made for it.
+    """
 
     sequence: TokenSequence
+    speculates: bool
     num_checked: int
     token_ids: tuple[int, ...]
 
@@ -196,14 +200,17 @@ class Speculator:
         drafting_ms = sum(
             self._drafts[result.sequence].guess.usual_ms for result in results if result.sequence in self._drafts
         )
-        tokens = sum(len(result.token_ids) for result in results)
-        controller.count(tokens=tokens, elapsed_ms=elapsed_ms + drafting_ms)
+        speculating = [result for result in results if result.speculates]
+        if speculating:
+            tokens = sum(len(result.token_ids) for result in speculating)
+            controller.count(tokens=tokens, elapsed_ms=elapsed_ms + drafting_ms)
         for result in results:
             tally = self._tally(result.sequence)
             tally.num_given += len(result.token_ids)
             draft = self._drafts.pop(result.sequence, None)
             is_wanted = draft is None or draft.track.costs is not None
-            tally.need.count(len(result.token_ids), is_wanted=is_wanted)
+            if result.speculates:
+                tally.need.count(len(result.token_ids), is_wanted=is_wanted)
             if draft is not None:
                 tally.draft_ms += draft.guess.draft_ms
             if draft is None or not result.num_checked or not result.token_ids:
@@ -345,6 +352,7 @@ class Speculator:
             read_ms=costs.reading_ms(round.guess_ms(track)) * round.num_sequences,
             num_given=tally.num_given,
             num_wanted=contender.tokens_wanted,
+            is_open=track.is_on_trial and self._has_text,
         )
         return choose(len(sequence.ids), lambda window: drafter.num_unread(sequence, window), prospect)
 

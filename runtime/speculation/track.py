@@ -107,7 +107,8 @@ class Track:
         if self._balance_tokens == CREDIT_TOKENS:
             self._pause_tokens = self._first_pause_tokens
         # One long draft that was wrong may cost more than that, and the others pay for it.
-        if self._balance_tokens < -LOSS_TOKENS and self.tokens_per_ms * plain_ms < 1:
+        limit = LOSS_TOKENS * (2 if self.is_on_trial else 1)
+        if self._balance_tokens < -limit and self.tokens_per_ms * plain_ms < 1:
             self.pause(plain_ms=plain_ms, tokens_out=tokens_out)
 
     def expect(self, *, is_gain: bool, plain_ms: float, tokens_out: int) -> None:

@@ -115,6 +115,7 @@ def test_what_is_read_follows_what_it_brings() -> None:
         return 1000 if window is None else window
 
     assert choose(1000, unread, prospect(num_wanted=9000, num_given=9000)) == Reading(window=None)
+    assert choose(1000, unread, prospect(num_wanted=9000, num_given=9000, is_open=True)) == Reading(window=ENDS[0][0])
     assert choose(1000, unread, prospect(num_wanted=60)) == Reading(window=ENDS[1][0])
     assert choose(1000, unread, prospect(num_wanted=10)) is None
     assert choose(1000, unread, prospect(share=0.1)) is None, "most tokens come by other guesses, and must be read too"

@@ -115,6 +115,15 @@ def test_it_is_tried_again_after_a_pause_and_kept_if_it_pays_then() -> None:
         assert again.accepted > 50
 
 
+def test_answers_without_guesses_do_not_shorten_a_pause() -> None:
+    with Pair(change=useless, draft_cost=dear_ms) as pair:
+        assert report_of(elapsed_ms(pair, 40)[0]).state == "off"
+        elapsed_ms(pair, FIRST_PAUSE_TOKENS + 40, speculate=False)
+        num_runs = pair.draft.num_runs
+        elapsed_ms(pair, 40)
+        assert pair.draft.num_runs == num_runs
+
+
 def test_pauses_grow_and_begin_anew_after_success() -> None:
     track = Track("guesses", (0.5,), PassCosts(Pace()))
     tokens_out, pauses = 0, []
