@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from models.description import ModelDescription, load_description
 from models.gguf_file import ModelFile
+from runtime.card_memory import own_bytes
 from runtime.cards import Card, Cards
 from runtime.devices.binding import DeviceMemory, DeviceOptions, Limits, pages_for
 from runtime.devices.pricing import expert_layers, price_cpu, price_gpu, split
@@ -21,9 +23,6 @@ from runtime.memory import NOTHING, DeviceBill, MemoryBill, machine_margin_bytes
 from runtime.options import EngineOptions
 from runtime.planner import Price, Setting, Wish
 
-CARD_OWN_BYTES = 384 * 2**20
-"""About what CUDA keeps on a card for a program: its context, the loaded kernels, the recorded steps."""
-
 SPARE_STATES = 4
 """Beside two for each sequence, in models that keep states: texts that can be gone on from."""
 
@@ -32,13 +31,16 @@ DraftPrice = Callable[[DeviceOptions], DeviceMemory]
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What a model is priced for.  card: the one that may be used; draft_price: what a draft beside it reserves."""
+    """What a model is priced for.  card: the one that may be used, card_own_bytes: what CUDA keeps there;
+    draft_price: what a draft beside it reserves.
+    """
 
     file: ModelFile
     options: EngineOptions
     machine: Machine
     threads: int
     card: Card | None
+    card_own_bytes: int = 0
     draft_price: DraftPrice | None = None
 
     def device_options(self, setting: Setting) -> DeviceOptions:
@@ -76,7 +78,15 @@ def survey(
     model = load_description(file)
     threads, note = choose_threads(options.threads, machine)
     card = _card(options, cards)
-    site = Site(file=file, options=options, machine=machine, threads=threads, card=card, draft_price=draft_price)
+    site = Site(
+        file=file,
+        options=options,
+        machine=machine,
+        threads=threads,
+        card=card,
+        card_own_bytes=own_bytes(kernel_folder_of_cards(options), card.name) if card else 0,
+        draft_price=draft_price,
+    )
     return Survey(
         model=model,
         site=site,
@@ -84,6 +94,11 @@ def survey(
         price=_price(model, site),
         notes=(*model.notes, *([note] if note else []), *_expert_notes(options, model)),
     )
+
+
+def kernel_folder_of_cards(options: EngineOptions) -> Path:
+    """Where a card's compiled kernels are kept, and what is known of it."""
+    return options.kernel_folder.expanduser() / "gpu"
 
 
 def _expert_notes(options: EngineOptions, model: ModelDescription) -> list[str]:
@@ -137,7 +152,7 @@ def _price(model: ModelDescription, site: Site) -> Price:
                     kind="gpu",
                     name=site.card.name,
                     memory=price_gpu(parts.gpu, site.file, options),
-                    graph_bytes=CARD_OWN_BYTES,
+                    graph_bytes=site.card_own_bytes,
                     free_bytes=site.card.free_bytes,
                     margin_bytes=site.options.vram_margin_bytes,
                 )

@@ -24,6 +24,7 @@ from kernels_gpu.device import Device, Event, GpuError, GpuLostError, GpuMemoryE
 from kernels_gpu.launches import Best as WantedBest
 from kernels_gpu.plan import GpuBill, GpuLimits, UnsupportedError
 from models.segments import Segment
+from runtime.card_memory import keep_own_bytes
 from runtime.devices.binding import (
     Batch,
     Best,
@@ -60,9 +61,14 @@ class GpuBinding:
     finish_run().
     """
 
-    def __init__(self, model: GpuModel, limits: Limits, *, free_bytes: int | None = None) -> None:
-        """free_bytes: of the card, before anything of this program was on it; None where that is not known."""
-        self._model = model
+    def __init__(
+        self, model: GpuModel, limits: Limits, *, free_bytes: int | None = None, folder: Path | None = None
+    ) -> None:
+        """free_bytes: of the card, before anything of this program was on it; None where that is not known.
+
+        folder: where is kept what the card's driver, kernels and recorded steps took in the end.
+        """
+        self._model, self._folder = model, folder
         self._free_before_bytes = free_bytes
         self.limits = replace(limits, num_states=0)
         self.vocab_size = model.segment.program.vocab_size
@@ -186,6 +192,9 @@ class GpuBinding:
         self._model.cancel()
 
     def close(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None and (taken := self._own_bytes()) is not None:
+            keep_own_bytes(folder, self._model.device.name, taken)
         self._model.close()
 
 
@@ -248,7 +257,7 @@ def bind(
         ) from error
     except (GpuError, UnsupportedError) as error:
         raise DeviceError(_sentence(str(error))) from error
-    return GpuBinding(model, options.limits, free_bytes=free_before_bytes)
+    return GpuBinding(model, options.limits, free_bytes=free_before_bytes, folder=options.kernel_folder / "gpu")
 
 
 def gpu_limits(options: DeviceOptions) -> GpuLimits:

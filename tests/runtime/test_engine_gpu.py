@@ -16,6 +16,7 @@ from app.loading import described
 from kernels_gpu.device import GpuMissingError
 from models.gguf_file import open_model_file
 from models.transfers import size_text
+from runtime.card_memory import GUESSED_BYTES, keep_own_bytes
 from runtime.devices.binding import DeviceUse
 from runtime.engine import Engine
 from runtime.errors import CapacityError, DeviceError
@@ -24,7 +25,6 @@ from runtime.options import EngineOptions, GenerateOptions
 from runtime.placement import Placement, place, usable_cards
 from runtime.sampling import SamplingOptions
 from runtime.speculation.options import SpeculationOptions
-from runtime.survey import CARD_OWN_BYTES
 
 PROMPT = [5 + index * 7 % 300 for index in range(70)]
 OPTIONS = EngineOptions(max_sequences=2, batch_size=64, threads=2, context_size=192, vram_margin_bytes=0)
@@ -113,7 +113,7 @@ def test_what_a_card_holds_is_counted_and_what_its_driver_takes_is_measured(
         on_card = engine.uses[-1]
         taken = card.total_bytes - card.memory().free_bytes
         assert on_card.own_bytes is not None
-        kernels_bytes = on_card.own_bytes - CARD_OWN_BYTES
+        kernels_bytes = on_card.own_bytes - GUESSED_BYTES
         assert kernels_bytes > 0 and kernels_bytes % 1000 == 0
         assert on_card.memory.total_bytes + kernels_bytes == taken
         said = described(engine)
@@ -121,6 +121,31 @@ def test_what_a_card_holds_is_counted_and_what_its_driver_takes_is_measured(
     with Engine.load(path, replace(OPTIONS, device="cpu")) as engine:
         assert engine.uses == (DeviceUse(kind="cpu", memory=engine.memory),)
         assert f"threads; {engine.memory}" in described(engine)
+
+
+def test_what_a_card_took_by_itself_is_planned_with_the_next_time(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, EmulatedDevice(module_bytes=1 << 20), keeps_memory=True)
+    options = replace(OPTIONS, gpu_layers="all")
+    monkeypatch.setattr("runtime.survey.kernel_folder_of_cards", lambda options: tmp_path)
+    monkeypatch.setattr("runtime.devices.gpu.keep_own_bytes", lambda folder, *rest: keep_own_bytes(tmp_path, *rest))
+
+    def planned() -> int:
+        on_gpu = placed(path, options).bill.on("gpu")
+        assert on_gpu is not None
+        return on_gpu.graph_bytes
+
+    assert planned() == GUESSED_BYTES
+    with Engine.load(path, options) as engine:
+        taken = engine.uses[-1].own_bytes
+    assert taken is not None and taken > GUESSED_BYTES
+    assert planned() == taken
+    (kept,) = tmp_path.iterdir()
+    kept.write_text('{"own_bytes": true}')
+    assert planned() == GUESSED_BYTES
+    keep_own_bytes(tmp_path, "emulated card", 1 << 40)  # another program took that
+    assert planned() == GUESSED_BYTES
 
 
 @pytest.mark.parametrize("gpu_layers", [1, "all"])

@@ -11,11 +11,11 @@ from large_models import EIGHT_BILLION, ONE_BILLION, write_large_model
 from tiny_models import write_tiny_model
 
 from models.gguf_file import ModelFile, open_model_file
+from runtime.card_memory import GUESSED_BYTES
 from runtime.devices.pricing import price_cpu
 from runtime.errors import CapacityError, DeviceError, OptionError
 from runtime.options import DEFAULT_VRAM_MARGIN_BYTES, EngineOptions
 from runtime.placement import Placement, place
-from runtime.survey import CARD_OWN_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_eight_billion_parameters_on_cards_of_every_size(large: ModelFile, total
     assert on_gpu.total_bytes <= total_gib * GIB - DEFAULT_VRAM_MARGIN_BYTES
     # 2 x layers x KV heads x values of a head x bytes of a type, for every token.
     assert on_gpu.memory.kv_bytes == 2 * layers * 8 * 128 * 2 * 8192
-    assert on_gpu.graph_bytes == CARD_OWN_BYTES
+    assert on_gpu.graph_bytes == GUESSED_BYTES
     if layers < 32:
         more = next(iter(placement.reasons))
         assert more.startswith(f"{layers} of 32 layers fit on the Fake {total_gib} GB: for {layers + 1}, ")

@@ -11,17 +11,20 @@ import pytest
 from emulated_device import EmulatedDevice
 
 from runtime import placement, survey
+from runtime.card_memory import GUESSED_BYTES
 from runtime.cards import Card, Cards
 from runtime.devices import gpu
 
 
-def install(monkeypatch: pytest.MonkeyPatch, device: EmulatedDevice | None = None) -> EmulatedDevice:
-    """Makes `device` the card of this machine."""
+def install(
+    monkeypatch: pytest.MonkeyPatch, device: EmulatedDevice | None = None, *, keeps_memory: bool = False
+) -> EmulatedDevice:
+    """Makes `device` the card of this machine.  keeps_memory: what it takes by itself is written down, and read."""
     card = device or EmulatedDevice()
 
     def read_cards() -> Cards:
         memory = card.memory()
-        own = survey.CARD_OWN_BYTES  # which the emulator does not take
+        own = GUESSED_BYTES  # which the emulator does not take
         found = Card(
             index=0,
             name=card.name,
@@ -34,6 +37,9 @@ def install(monkeypatch: pytest.MonkeyPatch, device: EmulatedDevice | None = Non
         return Cards(cards=(found,), driver_version="580.65")
 
     monkeypatch.setattr(placement, "read_cards", read_cards)
+    if not keeps_memory:
+        monkeypatch.setattr(survey, "own_bytes", lambda folder, name: GUESSED_BYTES)
+        monkeypatch.setattr(gpu, "keep_own_bytes", lambda folder, name, measured_bytes: None)
     monkeypatch.setattr(gpu, "the_card", lambda kernel_folder, bus_id: card)
     return card
 
