@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kernels_cpu import operands
 from kernels_cpu.activations import RECORDS, terms_for
 from kernels_cpu.expert_buffers import expert_buffers
-from kernels_cpu.operands import Layout
+from kernels_cpu.experts import WEIGHINGS
+from kernels_cpu.operands import Layout, float_word
 from kernels_cpu.plan import Matrix
 from models.program import Buffer, MixExperts
 
@@ -38,7 +39,8 @@ class ExpertSteps:
         operation, buffers, maker = self.operation, self.buffers, self.maker
         router = maker.plan.matrix_of(operation.router.weight)
         bias = maker.vector(operation.router.bias)
-        yield maker.product(router, operation.x, operation.router.out, bias, 0, self.fine, True)
+        x, scale = operation.router_x or operation.x, operation.router_scale
+        yield maker.product(router, x, operation.router.out, bias, 0, self.fine, True, scale)
         yield from self._route()
         yield self._product(operation.gate, operation.gate_bias, buffers.x, buffers.gate, self.coarse, waits=False)
         yield self._product(operation.up, operation.up_bias, buffers.x, buffers.up, self.coarse, waits=True)
@@ -48,7 +50,7 @@ class ExpertSteps:
         yield self._product(operation.down, operation.down_bias, buffers.gate, buffers.y, self.coarse, waits=True)
         values = {
             **self._choices(), **maker.floats("y", buffers.y), **maker.floats("out", operation.out),
-            "width": operation.out.width,
+            "width": operation.out.width, "add": int(operation.add),
         }  # fmt: skip
         yield self._step("experts-mix", operands.MIX, values)
 
@@ -67,8 +69,12 @@ class ExpertSteps:
 
         operation, maker = self.operation, self.maker
         choices = {**self._choices(), "num_experts": operation.num_experts}
+        factors = {
+            "weighing": WEIGHINGS.index(operation.weighing), "preference": maker.vector(operation.preference),
+            "expert_scale": maker.vector(operation.expert_scale), "scale": float_word(operation.scale),
+        }  # fmt: skip
         scores = maker.floats("scores", operation.router.out)
-        yield self._step("experts-choose", operands.CHOOSE, {**choices, **scores})
+        yield self._step("experts-choose", operands.CHOOSE, {**choices, **factors, **scores})
         pairs = {"count": maker.word("num_tokens"), "pair_tokens": self.pair_tokens}
         yield Step(
             kernel="experts-group", layout=operands.GROUP, values={**choices, **pairs, "starts": self.starts}, fixed=1

@@ -10,11 +10,14 @@ row from the best to the last.  So a token's result depends on no other token.
 
 from __future__ import annotations
 
+from numba import njit
+
 from kernels_cpu.activations import RECORDS
 from kernels_cpu.operands import CHOOSE, EXPERT_PRODUCT, GATHER, GATHER_FLOATS, GROUP, MIX
 from kernels_cpu.packed_formats import FLOAT_FORMATS
 from kernels_cpu.product import LANES, SMALL_TILE, STACK_BYTES, STORE, WIDE_TILE, finish, make_tile
 from kernels_cpu.product_floats import make_float_tile
+from kernels_cpu.rows import INLINE
 from kernels_cpu.vectors import (
     WIDTH,
     exp,
@@ -31,35 +34,82 @@ from kernels_cpu.vectors import (
     types,
     word,
 )  # fmt: skip
+from models.program import Weighing
 
 TAKEN = types.float32(-3.4e38)
+WEIGHINGS: tuple[Weighing, ...] = ("softmax", "softmax_of_all", "sigmoid", "normalized_sigmoid")
+SOFTMAX, SOFTMAX_OF_ALL, SIGMOID, NORMALIZED_SIGMOID = range(4)
+
+
+@njit(types.float32(types.float32), **INLINE)
+def power_of(x):
+    """e ** x."""
+    return max_lane(exp(splat(x)))
+
+
+@njit(types.void(types.intp, types.intp, types.intp), **INLINE)
+def make_factors(scores, count, weighing):
+    """The sigmoids of so many scores, or their softmax, in place."""
+    if weighing != SOFTMAX_OF_ALL:
+        for idx in range(count):
+            power = power_of(-load_float(scores + 4 * idx))
+            store_float(scores + 4 * idx, types.float32(1.0) / (types.float32(1.0) + power))
+        return
+    top, total = TAKEN, types.float32(0.0)
+    for idx in range(count):
+        top = max(top, load_float(scores + 4 * idx))
+    for idx in range(count):
+        power = power_of(load_float(scores + 4 * idx) - top)
+        store_float(scores + 4 * idx, power)
+        total += power
+    for idx in range(count):
+        store_float(scores + 4 * idx, load_float(scores + 4 * idx) / total)
+
+
+@njit(types.void(types.intp, types.intp, types.intp), **INLINE)
+def finish_factors(weights, num_used, weighing):
+    """The softmax of the chosen scores, or their part of the sum, in place."""
+    total = types.float32(0.0)
+    if weighing == SOFTMAX:
+        top = load_float(weights)
+        for rank in range(num_used):
+            store_float(weights + 4 * rank, power_of(load_float(weights + 4 * rank) - top))
+    for rank in range(num_used):
+        total += load_float(weights + 4 * rank)
+    for rank in range(num_used):
+        store_float(weights + 4 * rank, load_float(weights + 4 * rank) / total)
 
 
 def make_choose():
-    """The experts of one token: those of the largest scores, and the softmax of these.  Overwrites chosen scores."""
-    o_scores, o_stride, o_experts, o_used, o_route, o_route_stride = (CHOOSE.offset(n) for n in CHOOSE.names)
+    """The experts of one token: those of the largest scores, and their factors.  Overwrites scores."""
+    o_scores, o_stride, o_experts, o_used, o_route, o_route_stride = (CHOOSE.offset(n) for n in CHOOSE.names[:6])
+    o_weighing, o_preference, o_expert_scale, o_scale = (CHOOSE.offset(n) for n in CHOOSE.names[6:])
 
     def choose(o, token):
         scores = word(o + o_scores) + token * word(o + o_stride)
         route = word(o + o_route) + token * word(o + o_route_stride)
         num_experts, num_used = word(o + o_experts), word(o + o_used)
-        weights = route + 4 * num_used
+        weights, weighing, preference = route + 4 * num_used, word(o + o_weighing), word(o + o_preference)
+        if weighing != SOFTMAX:
+            make_factors(scores, num_experts, weighing)
         for rank in range(num_used):
             best, best_score = 0, TAKEN
             for expert in range(num_experts):
                 score = load_float(scores + 4 * expert)
+                if preference != 0:
+                    score += load_float(preference + 4 * expert)
                 if score > best_score:
                     best, best_score = expert, score
             store_i32(route + 4 * rank, best)
-            store_float(weights + 4 * rank, best_score)
+            store_float(weights + 4 * rank, load_float(scores + 4 * best))
             store_float(scores + 4 * best, TAKEN)
-        top, total = load_float(weights), types.float32(0.0)
+        if weighing in (SOFTMAX, NORMALIZED_SIGMOID):
+            finish_factors(weights, num_used, weighing)
         for rank in range(num_used):
-            power = max_lane(exp(splat(load_float(weights + 4 * rank) - top)))
-            store_float(weights + 4 * rank, power)
-            total += power
-        for rank in range(num_used):
-            store_float(weights + 4 * rank, load_float(weights + 4 * rank) / total)
+            factor = load_float(weights + 4 * rank) * load_float(o + o_scale)
+            if word(o + o_expert_scale) != 0:
+                factor *= load_float(word(o + o_expert_scale) + 4 * load_i32(route + 4 * rank))
+            store_float(weights + 4 * rank, factor)
 
     return choose
 
@@ -182,14 +232,16 @@ def make_expert_product(format_name: str, terms: int):
 
 
 def make_mix():
-    """Adds what a token's experts gave, each by its weight, from the best to the last."""
-    o_route, o_route_stride, o_used, o_y, o_y_stride, o_out, o_stride, o_width = (MIX.offset(n) for n in MIX.names)
+    """What a token's experts gave, each by its weight, summed from the best to the last; or added."""
+    o_route, o_route_stride, o_used, o_y, o_y_stride, o_out, o_stride, o_width, o_add = (
+        MIX.offset(n) for n in MIX.names
+    )
 
     def mix(o, token):
         route, num_used = word(o + o_route) + token * word(o + o_route_stride), word(o + o_used)
         out = word(o + o_out) + token * word(o + o_stride)
         for column in range(0, word(o + o_width), WIDTH):
-            value = load(out + 4 * column)
+            value = load(out + 4 * column) if word(o + o_add) != 0 else splat(types.float32(0.0))
             for rank in range(num_used):
                 weight = splat(load_float(route + 4 * (num_used + rank)))
                 pair = load_i32(route + 4 * (2 * num_used + rank))

@@ -84,7 +84,8 @@ CONVOLVE = Layout(
 # rate, shift: float32 [head]; scale: float32, of queries
 DELTA = Layout(
     ("x", "x_stride", "decay", "decay_stride", "learn", "learn_stride", "out", "out_stride", "rate", "shift", "epsilon",
-     "scale", "num_heads", "num_key_heads", "key_dim", "value_dim", "runs", "states", "state_bytes", "offset")
+     "scale", "num_heads", "num_key_heads", "key_dim", "value_dim", "runs", "states", "state_bytes", "offset",
+     "is_grouped")
 )  # fmt: skip
 SELECT = Layout(("x", "x_stride", "outputs", "out", "out_stride", "width"))
 
@@ -111,12 +112,17 @@ PRODUCT_FLOATS = Layout(
      "bias", "scale", "mode", "count", "tokens_per_chunk")
 )  # fmt: skip
 CAP = Layout(("x", "x_stride", "width", "cap"))
+WEIGH = Layout(("x", "x_stride", "width", "by", "by_stride"))
 SCALE = Layout(("x", "x_stride", "width", "weight"))
 GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
 
 # route: 32-bit words [token][num_used experts, then weights, then pairs]; starts: int32 [experts + 1], the first pair
 # of each; pair_tokens: int32 [pair]; num_pairs: address of the word that holds their number
-CHOOSE = Layout(("scores", "scores_stride", "num_experts", "num_used", "route", "route_stride"))
+# weighing: index in experts.WEIGHINGS; preference, expert_scale: float32 [expert], 0: none; scale: float32
+CHOOSE = Layout(
+    ("scores", "scores_stride", "num_experts", "num_used", "route", "route_stride", "weighing", "preference",
+     "expert_scale", "scale")
+)  # fmt: skip
 GROUP = Layout(("route", "route_stride", "num_experts", "num_used", "count", "starts", "pair_tokens"))
 GATHER = Layout(("source", "count", "target", "num_pairs", "num_blocks", "pair_tokens"))
 GATHER_FLOATS = Layout(("source", "source_stride", "target", "target_stride", "width", "pair_tokens"))
@@ -125,7 +131,7 @@ EXPERT_PRODUCT = Layout(
     ("weights", "num_blocks", "group_bytes", "num_groups", "groups_per_chunk", "starts", "records", "record_bytes",
      "num_pairs", "out", "out_stride", "bias", "bias_stride")
 )  # fmt: skip
-MIX = Layout(("route", "route_stride", "num_used", "y", "y_stride", "out", "out_stride", "width"))
+MIX = Layout(("route", "route_stride", "num_used", "y", "y_stride", "out", "out_stride", "width", "add"))
 
 # data: what is read, chunk_bytes of it by each chunk; out: 64 bytes a chunk, for a result that nobody uses
 PROBE_READ = Layout(("data", "chunk_bytes", "out"))

@@ -31,6 +31,7 @@ from models.program import (
     RotateAndStore,
     Scale,
     SelectOutputs,
+    WeighRows,
     buffers_of,
     multiplied_weights,
 )
@@ -269,9 +270,12 @@ def _add_experts(
 ) -> None:
     """Matrices of all experts one after another, and the buffers between them."""
     coarse, fine = terms_for(precision, is_coarse=True), terms_for(precision)
-    _want_records(wanted, _add_matrix(plan, tensors, (operation.router.weight,), isa), operation.x, fine)
-    if operation.router.bias is not None:
-        _add_vector(plan, tensors, operation.router.bias)
+    _want_records(
+        wanted, _add_matrix(plan, tensors, (operation.router.weight,), isa), operation.router_x or operation.x, fine
+    )
+    for name in (operation.router.bias, operation.preference, operation.expert_scale):
+        if name is not None:
+            _add_vector(plan, tensors, name)
     for name in (operation.gate_bias, operation.up_bias, operation.down_bias):
         if name is not None:
             _add_vector(plan, tensors, name)
@@ -304,7 +308,7 @@ def _steps_of(operation: object) -> int:
             return 12
         case Attend():
             return 3
-        case Embed() | Gate() | Scale() | Convolve() | DeltaRule() | Normalize(heads=int()):
+        case Embed() | Gate() | Scale() | WeighRows() | Convolve() | DeltaRule() | Normalize(heads=int()):
             return 2
         case _:
             return 1

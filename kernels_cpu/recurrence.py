@@ -149,13 +149,16 @@ def make_delta():
     o_heads, o_key_heads, o_key_dim, o_value_dim = (
         DELTA.offset(n) for n in ("num_heads", "num_key_heads", "key_dim", "value_dim")
     )
-    o_runs, o_states, o_state_bytes, o_offset = (DELTA.offset(n) for n in ("runs", "states", "state_bytes", "offset"))
+    o_runs, o_states, o_state_bytes, o_offset, o_grouped = (
+        DELTA.offset(n) for n in ("runs", "states", "state_bytes", "offset", "is_grouped")
+    )
 
     @njit(**INLINE)
     def prepare(o, token, head, q, k, gates):
         """One token's query, key and gates."""
         key_heads, key_dim = word(o + o_key_heads), word(o + o_key_dim)
-        at = word(o + o_x) + token * word(o + o_x_stride) + head % key_heads * key_dim * 4
+        shared = head // (word(o + o_heads) // key_heads) if word(o + o_grouped) != 0 else head % key_heads
+        at = word(o + o_x) + token * word(o + o_x_stride) + shared * key_dim * 4
         epsilon = load_float(o + o_epsilon)
         write_unit_vector(at, q, key_dim, epsilon, load_float(o + o_scale))
         write_unit_vector(at + key_heads * key_dim * 4, k, key_dim, epsilon, types.float32(1.0))

@@ -70,6 +70,7 @@ class RecurrenceSteps:
             "scale": float_word(state.key_dim**-0.5),
             "num_heads": state.num_heads,
             "num_key_heads": operation.num_key_heads,
+            "is_grouped": int(operation.is_grouped),
             "key_dim": state.key_dim,
             "value_dim": state.value_dim,
             "offset": 4 * state.num_inputs * state.channels,

@@ -80,6 +80,7 @@ def _row(kind: str) -> Kernel:
         "gate": rows.make_gate,
         "cap": rows.make_cap,
         "scale": rows.make_scale,
+        "weigh": rows.make_weigh,
         "separate": rows.make_separate,
     }
     return makers[kind]()

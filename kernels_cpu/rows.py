@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
-from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SCALE, SELECT, SEPARATE
+from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SCALE, SELECT, SEPARATE, WEIGH
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
 from kernels_cpu.product import GELU_GATE, SIGMOID_GATE, SILU_GATE, SWIGLU_GATE, activate, clamp_and_shift
 from kernels_cpu.tile import emit_unpacked_block
@@ -297,6 +297,19 @@ def make_scale():
             store(x + 4 * column, load(x + 4 * column) * factor)
 
     return scale
+
+
+def make_weigh():
+    """x = x * sigmoid(the row's number), in place."""
+    o_x, o_x_stride, o_width, o_by, o_by_stride = (WEIGH.offset(n) for n in WEIGH.names)
+
+    def weigh(o, row):
+        x, one = word(o + o_x) + row * word(o + o_x_stride), splat(types.float32(1.0))
+        factor = one / (one + exp(splat(-load_float(word(o + o_by) + row * word(o + o_by_stride)))))
+        for column in range(0, word(o + o_width), WIDTH):
+            store(x + 4 * column, load(x + 4 * column) * factor)
+
+    return weigh
 
 
 @intrinsic

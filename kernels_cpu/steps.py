@@ -15,6 +15,7 @@ from kernels_cpu.kv_layout import CacheTypes
 from kernels_cpu.operands import Layout, float_word
 from kernels_cpu.plan import Area, Matrix, Plan, up_buffer
 from kernels_cpu.recurrence_steps import RecurrenceSteps
+from kernels_cpu.row_steps import row_step
 from models.program import (
     Activation,
     Attend,
@@ -32,6 +33,7 @@ from models.program import (
     Scale,
     SelectOutputs,
     SoftCap,
+    WeighRows,
     buffers_of,
 )  # fmt: skip
 from models.recurrence import Convolve, DeltaRule, Separate
@@ -127,10 +129,8 @@ class StepMaker:
                 yield from RecurrenceSteps(self).of(operation)
             case SelectOutputs():
                 yield self._select(operation)
-            case SoftCap():
-                yield self._cap(operation)
-            case Scale():
-                yield self._scale(operation)
+            case SoftCap() | Scale() | WeighRows():
+                yield row_step(self, operation)
                 yield from self.quantize(operation.x)
 
     def step(self, kernel: str, layout: Layout, values: Mapping[str, int], fixed: int, count: str) -> Step:
@@ -145,7 +145,8 @@ class StepMaker:
     def _area(self, buffer: Buffer) -> Area:
         return self.plan.areas[buffer.name]
 
-    def _count(self, buffer: Buffer) -> str:
+    def count_of(self, buffer: Buffer) -> str:
+        """The word of the header that says how many rows a buffer has."""
         return "num_outputs" if self._area(buffer).is_output else "num_tokens"
 
     def vector(self, name: str | None) -> int:
@@ -181,7 +182,7 @@ class StepMaker:
         )
 
     def _normalize(self, operation: Normalize) -> Step:
-        area, count, heads = self._area(operation.out), self._count(operation.out), operation.heads or 1
+        area, count, heads = self._area(operation.out), self.count_of(operation.out), operation.heads or 1
         values = {
             **self.floats("x", operation.x),
             **self.floats("out", operation.out),
@@ -202,7 +203,7 @@ class StepMaker:
     def quantize(self, buffer: Buffer) -> Iterator[Step]:
         """Records of a buffer that was written as floats, where some product wants them."""
         if self._area(buffer).terms:
-            yield self.round(buffer, self._count(buffer))
+            yield self.round(buffer, self.count_of(buffer))
 
     def round(self, buffer: Buffer, count: str, rows_each: int = 1, rows: str | None = None) -> Step:
         """The step that writes a buffer's records.  rows: the word that holds the number of rows, if it isn't count."""
@@ -232,7 +233,7 @@ class StepMaker:
         waits: bool,
         scale: float | None = None,
     ) -> Step:
-        count = self._count(x)
+        count = self.count_of(x)
         fair_bytes = matrix.size_bytes // (CHUNKS_A_THREAD * self.threads)
         chunk_bytes = min(max(fair_bytes, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
         per_chunk = max(1, chunk_bytes // (matrix.group_bytes * len(matrix.names)))
@@ -288,7 +289,7 @@ class StepMaker:
             yield from self._gate(operation.out, up, operation.activation)
 
     def _gate(self, gate: Buffer, up: Buffer, activation: Activation, up_start: int = 0) -> Iterator[Step]:
-        yield self.gate(gate, up, activation, self._count(gate), up_start=up_start)
+        yield self.gate(gate, up, activation, self.count_of(gate), up_start=up_start)
         yield from self.quantize(gate)
 
     def gate(
@@ -363,18 +364,6 @@ class StepMaker:
                 kernel=kernel, layout=operands.ATTEND, values=values, fixed=cache.num_kv_heads, count=count, per_chunk=1
             )
         yield from self.quantize(operation.out)
-
-    def _cap(self, operation: SoftCap) -> Step:
-        x = operation.x
-        values = {**self.floats("x", x), "width": x.width, "cap": float_word(operation.cap)}
-        return Step(kernel="row-cap", layout=operands.CAP, values=values, fixed=1, count=self._count(x), per_chunk=1)
-
-    def _scale(self, operation: Scale) -> Step:
-        x = operation.x
-        values = {**self.floats("x", x), "width": x.width, "weight": self.vector(operation.weight)}
-        return Step(
-            kernel="row-scale", layout=operands.SCALE, values=values, fixed=1, count=self._count(x), per_chunk=1
-        )
 
     def _select(self, operation: SelectOutputs) -> Step:
         values = {

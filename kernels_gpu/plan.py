@@ -28,6 +28,7 @@ from models.program import (
     RotateAndStore,
     Scale,
     SelectOutputs,
+    WeighRows,
     buffers_of,
 )
 from models.segments import Segment
@@ -196,7 +197,7 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
     if any(map(_is_unknown, segment.program.operations)):
         raise UnsupportedError(
             "the model has operations that the GPU kernels can't do yet (values normalised without weights, scaled"
-            " layers): load it on the CPU"
+            " layers, experts that are weighed in other ways): load it on the CPU"
         )
     plan = Plan()
     wanted: dict[str, set[int]] = {}
@@ -216,8 +217,10 @@ def make_plan(segment: Segment, tensors: Mapping[str, TensorLike], limits: GpuLi
 
 def _is_unknown(operation: Operation) -> bool:
     match operation:
-        case Scale() | Normalize(weight=None) | RotateAndStore(k=None):
+        case Scale() | WeighRows() | Normalize(weight=None) | RotateAndStore(k=None):
             return True
+        case MixExperts():
+            return operation.weighing != "softmax" or operation.router_x is not None or operation.scale != 1.0
         case _:
             return False
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
 from models.errors import ArchitectureError, quoted
 from models.mixers import MixerKind
-from models.program import Activation, Pairing
+from models.program import Activation, Pairing, Weighing
 
 QkNorm = Literal["none", "heads", "rows"]
 
@@ -52,6 +52,9 @@ class Architecture:
     normalizes_values: every head of v is normalised, without weights.  value_is_key: layers that see the whole
         context take for v what their keys are made of, where they have no attn_v.
     has_query_gates: behind each head's query stand as many values, through whose sigmoid its result goes.
+    expert_weighing: where the file doesn't say; see program.MixExperts.  experts_stand: in the place of the gated
+        product or beside one.  shared_expert: every token uses it, as it is or weighed by a score of its own.
+    requires_preferences: a file without numbers that are added while experts are chosen is refused.
     output_norm: what the file calls the norm before the head.
     """
 
@@ -80,6 +83,10 @@ class Architecture:
     attention_scale: float | None = None
     normalizes_values: bool = False
     value_is_key: bool = False
+    expert_weighing: Weighing = "softmax"
+    experts_stand: Literal["instead", "beside"] = "instead"
+    shared_expert: Literal["none", "plain", "weighed"] = "none"
+    requires_preferences: bool = False
     output_norm: str = "output_norm"
     mathematics: frozenset[str] = frozenset()
     scales_of_sizes: tuple[ScaleOfSize, ...] = ()
@@ -210,7 +217,8 @@ GEMMA4 = Architecture(
     rope_base=1_000_000.0,
     local_rope_base=10_000.0,
     global_every=6,
-    mathematics=frozenset({"final_logit_softcapping"}),
+    experts_stand="beside",
+    mathematics=frozenset({"final_logit_softcapping", "expert_count"}),
 )
 
 LFM2 = Architecture(
@@ -224,6 +232,14 @@ LFM2 = Architecture(
     output_norm="token_embd_norm",
 )
 
+LFM2MOE = replace(
+    LFM2,
+    name="lfm2moe",
+    expert_weighing="normalized_sigmoid",
+    requires_preferences=True,
+    mathematics=frozenset({"expert_count"}),
+)
+
 # Qwen 3.5; of its rotation's three directions text uses one.
 QWEN35 = Architecture(
     name="qwen35",
@@ -235,6 +251,10 @@ QWEN35 = Architecture(
     attention_every=4,
     has_query_gates=True,
 )
+
+QWEN35MOE = replace(QWEN35, name="qwen35moe", shared_expert="weighed", mathematics=frozenset({"expert_count"}))
+
+QWEN3NEXT = replace(QWEN35MOE, name="qwen3next", mixer="grouped_delta_rule")
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
@@ -254,7 +274,10 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             GEMMA4,
             GPT_OSS,
             LFM2,
+            LFM2MOE,
             QWEN35,
+            QWEN35MOE,
+            QWEN3NEXT,
         )
     }
 )

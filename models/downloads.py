@@ -16,6 +16,7 @@ from models.errors import ArchitectureError, DownloadError, OfflineError
 from models.hub import HubAccess, HubFile, HubListing, access_from_environment, download_hub_file, list_repository
 from models.hub_names import HubReference, parse_reference, pick_files
 from models.local_models import local_path, local_reference
+from models.system_calls import ask
 from models.transfers import (
     CancelSignal,
     DiskFullError,
@@ -56,7 +57,7 @@ def resolve_model(
                 raise ArchitectureError(f"{reason}; `tandem models pull {entry.name}` fetches it all the same.")
             present = fetch(entry, folder, progress, cancel)
         return present
-    path = _existing_path(text, folder)
+    path = ask(Path(text), lambda: _existing_path(text, folder))
     if path is not None:
         return path
     reference = None if _looks_like_path(text) else parse_reference(text)

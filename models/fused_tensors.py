@@ -15,6 +15,7 @@ from models.gguf_parser import TensorInfo
 
 _QKV = re.compile(r"(?P<block>blk\.\d+)\.attn_qkv\.(?P<kind>weight|bias)")
 _CONVOLUTION = re.compile(r"(?P<block>blk\.\d+\.shortconv)\.in_proj\.(?P<kind>weight|bias)")
+_UP_EXPERTS = re.compile(r"(?P<block>blk\.\d+)\.ffn_gate_up_exps\.weight")
 _UP = re.compile(r"(?P<block>blk\.\d+)\.ffn_up\.(?P<kind>weight|bias)")
 
 
@@ -23,10 +24,14 @@ def split_fused(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) 
 
     attn_qkv: rows of Q, then K, then V.  ffn_up: rows of the gate, then of up, where the file has no gate and the
     tensor twice the rows of the feed-forward width.  shortconv.in_proj: rows of b, c and x (models/mixers.py), as many
-    of each.  What doesn't fit the metadata stays whole.
+    of each.  ffn_gate_up_exps: of every expert the rows of the gate, then of up.  What doesn't fit the metadata stays
+    whole.
     """
     found: dict[str, TensorInfo] = {}
     for name, tensor in tensors.items():
+        if (match := _UP_EXPERTS.fullmatch(name)) and len(tensor.shape) == 3 and tensor.shape[1] % 2 == 0:
+            found |= {part.name: part for part in _halved(tensor, match["block"])}
+            continue
         parts = dict(_parts(metadata, tensors, tensor)) or {name: tensor.shape[0]}
         if sum(parts.values()) == tensor.shape[0] and not (parts.keys() - {name}) & tensors.keys():
             found |= {part.name: part for part in _cut(tensor, parts)}
@@ -51,6 +56,18 @@ def _parts(
         if width is not None and tensor.shape[0] == 2 * width and gate not in tensors:
             yield gate, width
             yield tensor.name, width
+
+
+def _halved(tensor: TensorInfo, block: str) -> Iterator[TensorInfo]:
+    """Gate and up of experts that stand together: matrices with gaps between them."""
+    experts, rows, columns = tensor.shape
+    matrix_bytes = tensor.size_bytes // experts
+    for idx, name in enumerate(("gate", "up")):
+        yield dataclasses.replace(
+            tensor, name=f"{block}.ffn_{name}_exps.weight", shape=(experts, rows // 2, columns),
+            offset_bytes=tensor.offset_bytes + idx * matrix_bytes // 2, size_bytes=tensor.size_bytes // 2,
+            gap_bytes=matrix_bytes // 2,
+        )  # fmt: skip
 
 
 def _head_rows(metadata: Mapping[str, Any]) -> tuple[int, ...]:

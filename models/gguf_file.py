@@ -77,6 +77,14 @@ def _as_read(tensor: TensorInfo) -> TensorInfo:
     return dataclasses.replace(tensor, format=half, size_bytes=tensor.num_rows * half.row_bytes(tensor.num_columns))
 
 
+def _read_runs(owner: FileReader, tensor: TensorInfo, first: int, rows: np.ndarray) -> None:
+    """Fills rows (uint8 [n, row_bytes], contiguous) with a stored tensor's from row `first` on."""
+    at = 0
+    for offset, count in tensor.runs(first, len(rows)):
+        owner.read_into(rows[at : at + count].reshape(-1), offset)
+        at += count
+
+
 class _Part:
     """One open file and its header."""
 
@@ -192,7 +200,8 @@ class ModelFile:
         if name in self._laid_over:
             return self._laid_over[name]
         tensor, owner = self._find(name)
-        stored = owner.bytes_at(tensor.offset_bytes, tensor.size_bytes).reshape(tensor.num_rows, tensor.row_bytes)
+        stored = np.empty((tensor.num_rows, tensor.row_bytes), np.uint8)
+        _read_runs(owner, tensor, 0, stored)
         data = expand(stored, tensor.format) if is_expanded(tensor) else stored
         data.flags.writeable = False
         return data
@@ -204,11 +213,11 @@ class ModelFile:
             return
         tensor, owner = self._find(name)
         assert rows.shape[1] == self.tensors[name].row_bytes and 0 <= first <= tensor.num_rows - len(rows)
-        offset = tensor.offset_bytes + first * tensor.row_bytes
         if not is_expanded(tensor):
-            owner.read_into(rows.reshape(-1), offset)
+            _read_runs(owner, tensor, first, rows)
             return
-        stored = owner.bytes_at(offset, len(rows) * tensor.row_bytes).reshape(len(rows), tensor.row_bytes)
+        stored = np.empty((len(rows), tensor.row_bytes), np.uint8)
+        _read_runs(owner, tensor, first, stored)
         rows[:] = expand(stored, tensor.format)
 
     def floats(self, name: str) -> np.ndarray:

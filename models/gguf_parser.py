@@ -9,7 +9,7 @@ Source of the layout: the GGUF specification (ggml/docs/gguf.md), versions 2 and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,7 +39,8 @@ class TensorInfo:
     """A tensor of a file.
 
     shape is in NumPy order, slowest dimension first: (rows, columns) for a matrix, the reverse of what the file says.
-    offset_bytes counts from the beginning of the file.
+    offset_bytes counts from the beginning of the file.  gap_bytes: that belong to others, behind each matrix but the
+    last of a tensor of three dimensions.
     """
 
     name: str
@@ -47,6 +48,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     offset_bytes: int
     size_bytes: int
+    gap_bytes: int = 0
 
     @property
     def num_columns(self) -> int:
@@ -63,7 +65,16 @@ class TensorInfo:
 
     @property
     def end_bytes(self) -> int:
-        return self.offset_bytes + self.size_bytes
+        return self.offset_bytes + self.size_bytes + self.gap_bytes * (self.shape[0] - 1 if self.gap_bytes else 0)
+
+    def runs(self, first_row: int, num_rows: int) -> Iterator[tuple[int, int]]:
+        """Where so many rows lie: runs without a gap, as (first byte, rows)."""
+        rows_each = self.shape[-2] if self.gap_bytes else self.num_rows
+        row, end = first_row, first_row + num_rows
+        while row < end:
+            count = min(end, (row // rows_each + 1) * rows_each) - row
+            yield self.offset_bytes + row * self.row_bytes + row // rows_each * self.gap_bytes, count
+            row += count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from models.errors import ArchitectureError
 from models.metadata_keys import MetadataKeys, shown
+from models.program import Weighing
 
 ScalingKind = Literal["none", "linear", "yarn", "longrope", "llama3"]
 
@@ -35,6 +36,7 @@ _MOST_LAYERS = 4096
 _MOST_EXPERTS = 4096
 _MOST_INPUTS = 64
 _MOST_POSITIONS = 1 << 31
+_SIGMOID, _MOST_GATING = 2, 3  # of expert_gating_func; the others are softmax, of all scores or of the chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ class Hyperparameters:
     feed_forward_widths: of every layer, where they differ (num_kv_heads and feed_forward_width are the largest then).
     num_shared_layers: so many of the last layers attend to what earlier ones keep.  per_layer_width: values
     for each layer of a token's second embedding (0: there is none).
+    num_dense_layers: so many of the first layers have no experts.  shared_expert_width: of the one that all tokens use.
+    expert_weighing, expert_weights_scale: see program.MixExperts.
     """
 
     architecture: str
@@ -123,6 +127,10 @@ class Hyperparameters:
     feed_forward_widths: tuple[int, ...] | None = None
     num_shared_layers: int = 0
     per_layer_width: int = 0
+    num_dense_layers: int = 0
+    shared_expert_width: int = 0
+    expert_weighing: Weighing | None = None
+    expert_weights_scale: float | None = None
 
     def kv_heads(self, layer_idx: int) -> int:
         """KV heads of a layer that has some."""
@@ -200,6 +208,11 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         feed_forward_widths=widths if len(set(widths)) > 1 else None,
         num_shared_layers=keys.optional_integer("attention.shared_kv_layers", at_least=0, at_most=num_layers - 1) or 0,
         per_layer_width=keys.optional_integer("embedding_length_per_layer_input", at_least=0) or 0,
+        num_dense_layers=keys.optional_integer("leading_dense_block_count", at_least=0, at_most=num_layers) or 0,
+        shared_expert_width=keys.optional_integer("expert_shared_feed_forward_length", at_least=0)
+        or feed_forward_width,
+        expert_weighing=_expert_weighing(keys),
+        expert_weights_scale=keys.optional_number("expert_weights_scale"),
     )
 
 
@@ -290,6 +303,17 @@ def _head_dim(keys: MetadataKeys, width: int, num_heads: int) -> int:
             " Tandem can't run heads whose keys and values differ in length yet."
         )
     return head_dim
+
+
+def _expert_weighing(keys: MetadataKeys) -> Weighing | None:
+    """What the file says of it: a number for the function of the scores, and whether factors are normalised."""
+    function = keys.optional_integer("expert_gating_func", at_least=0, at_most=_MOST_GATING) or 0
+    _, is_normalized = keys.find("expert_weights_norm")
+    if function == _SIGMOID:
+        return "sigmoid" if is_normalized is False else "normalized_sigmoid"
+    if is_normalized is None:
+        return None
+    return "softmax_of_all" if is_normalized is False else "softmax"
 
 
 def _local_head_dim(keys: MetadataKeys) -> int | None:

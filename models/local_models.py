@@ -14,6 +14,7 @@ from pathlib import Path
 from models.catalog import CATALOG, CatalogEntry
 from models.errors import DownloadError
 from models.hub_names import HubReference, parse_reference, pick_files, quantisation_of
+from models.system_calls import ask
 from models.transfers import UNFINISHED_FOLDER
 
 FOLDER_VARIABLE = "TANDEM_MODELS_DIR"
@@ -50,7 +51,7 @@ def local_path(entry: CatalogEntry, folder: Path) -> Path | None:
     """Where a catalog model lies, or None when it is not there, or not with the size that was verified."""
     path = folder / entry.local_name
     try:
-        size_bytes = path.stat().st_size
+        size_bytes = ask(path, path.stat).st_size
     except OSError:
         return None
     return path if entry.sha256 is None or size_bytes == entry.size_bytes else None
@@ -58,16 +59,25 @@ def local_path(entry: CatalogEntry, folder: Path) -> Path | None:
 
 def paired_draft(model: Path, folder: Path) -> Path | None:
     """Where the draft model lies that the catalog pairs with the one at that path; None when there is none."""
-    for entry in CATALOG.values():
-        if entry.draft is not None and os.path.realpath(folder / entry.local_name) == os.path.realpath(model):
-            return local_path(CATALOG[entry.draft], folder)
-    return None
+    paired = [entry for entry in CATALOG.values() if entry.draft is not None]
+
+    def find() -> str | None:
+        own = os.path.realpath(model)
+        return next((entry.draft for entry in paired if os.path.realpath(folder / entry.local_name) == own), None)
+
+    draft = ask(folder, find)
+    return None if draft is None else local_path(CATALOG[draft], folder)
 
 
 def local_reference(reference: HubReference, folder: Path) -> Path | None:
     """Where the first file of `owner/repo[:quant]` lies, or None when it is not (wholly) there."""
     home = folder / reference.repository
-    names = [path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()] if home.is_dir() else []
+
+    def find() -> list[str]:
+        found = home.rglob("*") if home.is_dir() else ()
+        return [path.relative_to(home).as_posix() for path in found if path.is_file()]
+
+    names = ask(home, find)
     try:
         return home / pick_files(names, reference.choice, where=reference.repository)[0]
     except DownloadError:
@@ -76,6 +86,10 @@ def local_reference(reference: HubReference, folder: Path) -> Path | None:
 
 def list_local(folder: Path) -> list[LocalModel]:
     """Every model in the folder, by name."""
+    return ask(folder, lambda: _list_local(folder))
+
+
+def _list_local(folder: Path) -> list[LocalModel]:
     entries = {entry.local_name: entry for entry in CATALOG.values()}
     found: list[LocalModel] = []
     for home, names in _names_by_home(folder).items():
@@ -92,6 +106,10 @@ def list_local(folder: Path) -> list[LocalModel]:
 
 def list_unfinished(folder: Path) -> list[UnfinishedDownload]:
     """Downloads that were stopped, by name."""
+    return ask(folder, lambda: _list_unfinished(folder))
+
+
+def _list_unfinished(folder: Path) -> list[UnfinishedDownload]:
     parts = sorted((folder / UNFINISHED_FOLDER).glob("*.part"))
     return [
         UnfinishedDownload(file_name=part.name.rsplit(".", 2)[0].replace("--", "/"), size_bytes=part.stat().st_size)

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from models.architectures import Architecture
 from models.errors import ArchitectureError
+from models.feed_forwards import FeedForwards
 from models.hyperparameters import Hyperparameters
 from models.mixers import make_mixer
 from models.program import (
@@ -19,9 +20,7 @@ from models.program import (
     Buffer,
     Embed,
     Gate,
-    GatedProject,
     KvLayer,
-    MixExperts,
     Normalize,
     Operation,
     Part,
@@ -40,10 +39,6 @@ from models.tensor_checks import EMBEDDING, Shapes, check_all_used, check_shapes
 
 HEAD = "output.weight"
 LAYERS_EMBEDDING = "per_layer_token_embd.weight"
-
-LEAST_ROBUST_WIDTH = 1024
-"""From here on what goes into `ffn_down` and the head may be rounded coarsely.  Narrower models suffer most from it
-(docs/quality.md) and are fast anyway."""
 
 
 def lower(
@@ -78,7 +73,7 @@ def lower(
     return program
 
 
-class _Lowering:
+class _Lowering(FeedForwards):
     """The operations of one model, made one by one so that what is wrong in a layer stops before the next."""
 
     def __init__(
@@ -89,24 +84,16 @@ class _Lowering:
         factors: RopeFactors | None,
         context_size: int,
     ) -> None:
-        self.architecture = architecture
-        self.numbers = hyperparameters
-        self.tensors = tensors
+        super().__init__(architecture, hyperparameters, tensors)
         self.factors = factors
         self.context_size = context_size
         self.vocab_size = shape_of(EMBEDDING, tensors)[0]
         width = hyperparameters.width
-        self.hidden = Buffer(name="x", width=width)
-        self.normed = Buffer(name="h", width=width) if architecture.has_pre_norms else self.hidden
-        self.branch = Buffer(name="b", width=width)
         self.per_layer = Buffer(name="p", width=hyperparameters.num_layers * hyperparameters.per_layer_width)
-        self.scores = Buffer(name="r", width=hyperparameters.num_experts)
         self.selected = Buffer(name="y", width=width)
         self.selected_normed = Buffer(name="z", width=width)
         self.logits = Buffer(name="logits", width=self.vocab_size)
-        self.sized: dict[str, dict[int, Buffer]] = {}
         self.rope = lru_cache(self._rope)
-        self.is_robust = width >= LEAST_ROBUST_WIDTH and not architecture.suffers_from_rounding
         has_recurrent = any(self._is_recurrent(layer_idx) for layer_idx in range(hyperparameters.num_layers))
         if has_recurrent and architecture.mixer is None:
             raise ArchitectureError(
@@ -204,47 +191,6 @@ class _Lowering:
             f"{block}.{self.mixer.out_matrix}", self.mixer.out, f"{block}.post_attention_norm", layer_idx
         )
 
-    def _feed_forward(self, layer_idx: int) -> Iterator[Operation]:
-        block = f"blk.{layer_idx}"
-        yield from self._pre_norm(f"{block}.{self.architecture.feed_forward_norm}", layer_idx)
-        if self.numbers.num_experts:
-            yield self._experts(block, layer_idx)
-            return
-        gated = self._buffer("g", self.numbers.gated_width(layer_idx))
-        yield GatedProject(
-            x=self.normed,
-            gate=f"{block}.ffn_gate.weight",
-            up=f"{block}.ffn_up.weight",
-            out=gated,
-            activation=self.architecture.activation,
-            is_coarse=not self.architecture.suffers_from_rounding,
-            layer_idx=layer_idx,
-        )
-        yield from self._join(f"{block}.ffn_down", gated, f"{block}.post_ffw_norm", layer_idx, is_coarse=self.is_robust)
-
-    def _experts(self, block: str, layer_idx: int) -> MixExperts:
-        numbers = self.numbers
-
-        def bias(name: str) -> str | None:
-            return name if name in self.tensors else None
-
-        return MixExperts(
-            x=self.normed,
-            router=self._part(f"{block}.ffn_gate_inp", self.scores),
-            gate=f"{block}.ffn_gate_exps.weight",
-            up=f"{block}.ffn_up_exps.weight",
-            down=f"{block}.ffn_down_exps.weight",
-            gate_bias=bias(f"{block}.ffn_gate_exps.bias"),
-            up_bias=bias(f"{block}.ffn_up_exps.bias"),
-            down_bias=bias(f"{block}.ffn_down_exps.bias"),
-            out=self.hidden,
-            num_experts=numbers.num_experts,
-            num_used=numbers.num_used_experts,
-            width=numbers.expert_width,
-            activation=self.architecture.activation,
-            layer_idx=layer_idx,
-        )
-
     def _embed_per_layer(self) -> Iterator[Operation]:
         """A second embedding of every token, with as many values for each layer, and what the first one adds to it."""
         numbers, projected = self.numbers, Buffer(name="pp", width=self.per_layer.width)
@@ -272,11 +218,6 @@ class _Lowering:
         yield Project(x=gate, parts=parts, scale=mean, layer_idx=layer_idx)
         yield self._norm(f"{block}.post_norm", self.branch, self.hidden, layer_idx, add=True)
 
-    def _buffer(self, name: str, width: int) -> Buffer:
-        """What layers call `name`: one for each width that they give it."""
-        known = self.sized.setdefault(name, {})
-        return known.setdefault(width, Buffer(name=f"{name}{width if known else ''}", width=width))
-
     def _head_part(self, block: str, name: str, out: Buffer, cache: KvLayer) -> Part:
         """The product of q, k or v."""
         full_name = f"{block}.attn_{name}"
@@ -284,32 +225,6 @@ class _Lowering:
         if may_lack and f"{full_name}.weight" not in self.tensors:
             full_name = f"{block}.attn_k"
         return self._part(full_name, out, requires_bias=self.architecture.requires_qkv_bias)
-
-    def _pre_norm(self, name: str, layer_idx: int) -> Iterator[Operation]:
-        if self.architecture.has_pre_norms:
-            yield self._norm(name, self.hidden, self.normed, layer_idx)
-
-    def _join(
-        self, matrix: str, x: Buffer, post_norm: str, layer_idx: int, *, is_coarse: bool = False
-    ) -> Iterator[Operation]:
-        """The end of a branch: its last product, normalised where the family says so, added to the hidden state."""
-        if self.architecture.has_post_norms:
-            parts = (self._part(matrix, self.branch),)
-            yield Project(x=x, parts=parts, is_coarse=is_coarse, layer_idx=layer_idx)
-            yield self._norm(post_norm, self.branch, self.hidden, layer_idx, add=True)
-        else:
-            parts = (self._part(matrix, self.hidden),)
-            scale = self.numbers.residual_scale
-            yield Project(x=x, parts=parts, add=True, scale=scale, is_coarse=is_coarse, layer_idx=layer_idx)
-
-    def _norm(self, name: str, x: Buffer, out: Buffer, layer_idx: int | None, *, add: bool = False) -> Normalize:
-        epsilon = self.numbers.norm_epsilon
-        return Normalize(x=x, weight=f"{name}.weight", out=out, epsilon=epsilon, add=add, layer_idx=layer_idx)
-
-    def _part(self, name: str, out: Buffer, *, requires_bias: bool = False) -> Part:
-        bias = f"{name}.bias"
-        has_bias = requires_bias or bias in self.tensors
-        return Part(weight=f"{name}.weight", out=out, bias=bias if has_bias else None)
 
     def kept(self, layer_idx: int) -> KvLayer | StateLayer | None:
         """What layer layer_idx keeps."""

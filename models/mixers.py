@@ -15,9 +15,9 @@ from models.buffers import Buffer
 from models.errors import ArchitectureError
 from models.hyperparameters import Hyperparameters
 from models.program import Gate, Normalize, Operation, Part, Project
-from models.recurrence import Convolve, DeltaRule, StateLayer
+from models.recurrence import Convolve, DeltaRule, Separate, StateLayer
 
-MixerKind = Literal["short_convolution", "delta_rule"]
+MixerKind = Literal["short_convolution", "delta_rule", "grouped_delta_rule"]
 MakePart = Callable[[str, Buffer], Part]
 
 DELTA_EPSILON = 1e-6  # beside the sums of squares of q and k; no file says it
@@ -77,7 +77,11 @@ class ShortConvolution:
 
 @dataclass(frozen=True)
 class GatedDeltaNet:
-    """The gated delta rule behind a short convolution, its heads normalised and gated (Qwen 3.5)."""
+    """The gated delta rule behind a short convolution, its heads normalised and gated (Qwen 3.5).
+
+    both: where one product gives what is learnt and what is forgotten, group by group of the heads that share a key;
+    these heads stand together then (Qwen 3 Next).
+    """
 
     state: StateLayer
     num_key_heads: int
@@ -88,10 +92,11 @@ class GatedDeltaNet:
     learn: Buffer
     heads: Buffer
     out: Buffer
+    both: Buffer | None = None
     out_matrix: str = field(default="ssm_out")
 
     @staticmethod
-    def of(numbers: Hyperparameters) -> GatedDeltaNet:
+    def of(numbers: Hyperparameters, *, is_grouped: bool = False) -> GatedDeltaNet:
         delta, length = numbers.delta, numbers.convolution_length
         if delta is None or length is None:
             raise _lacking(numbers, "ssm.inner_size" if delta is None else "ssm.conv_kernel")
@@ -113,17 +118,24 @@ class GatedDeltaNet:
             learn=Buffer(name="delta.b", width=delta.num_heads),
             heads=Buffer(name="delta.o", width=value_width),
             out=Buffer(name="delta.z", width=value_width),
+            both=Buffer(name="delta.bg", width=2 * delta.num_heads) if is_grouped else None,
         )
+
+    @staticmethod
+    def grouped(numbers: Hyperparameters) -> GatedDeltaNet:
+        return GatedDeltaNet.of(numbers, is_grouped=True)
 
     def operations(self, x: Buffer, layer_idx: int, part: MakePart) -> Iterator[Operation]:
         block = f"blk.{layer_idx}"
-        parts = (
-            part(f"{block}.attn_qkv", self.mixed),
-            part(f"{block}.attn_gate", self.out),
-            part(f"{block}.ssm_alpha", self.decay),
-            part(f"{block}.ssm_beta", self.learn),
-        )
-        yield Project(x=x, parts=parts, layer_idx=layer_idx)
+        parts = [part(f"{block}.attn_qkv", self.mixed), part(f"{block}.attn_gate", self.out)]
+        if self.both is None:
+            parts += [part(f"{block}.ssm_alpha", self.decay), part(f"{block}.ssm_beta", self.learn)]
+        else:
+            parts.append(part(f"{block}.ssm_ba", self.both))
+        yield Project(x=x, parts=tuple(parts), layer_idx=layer_idx)
+        if self.both is not None:
+            group = self.state.num_heads // self.num_key_heads
+            yield Separate(x=self.both, first=self.learn, second=self.decay, run=group, layer_idx=layer_idx)
         yield Convolve(
             x=self.mixed,
             weight=f"{block}.ssm_conv1d.weight",
@@ -140,6 +152,7 @@ class GatedDeltaNet:
             shift=f"{block}.ssm_dt.bias",
             out=self.heads,
             num_key_heads=self.num_key_heads,
+            is_grouped=self.both is not None,
             epsilon=DELTA_EPSILON,
             state=self.state,
             layer_idx=layer_idx,
@@ -156,7 +169,11 @@ class GatedDeltaNet:
 
 
 _MIXERS: Mapping[MixerKind, Callable[[Hyperparameters], Mixer]] = MappingProxyType(
-    {"short_convolution": ShortConvolution.of, "delta_rule": GatedDeltaNet.of}
+    {
+        "short_convolution": ShortConvolution.of,
+        "delta_rule": GatedDeltaNet.of,
+        "grouped_delta_rule": GatedDeltaNet.grouped,
+    }
 )
 
 

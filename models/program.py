@@ -20,6 +20,7 @@ Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "sigmoid"]
 """What becomes of gate g and up u: silu(g) * u; gelu(g) * u in the tanh form; min(g, 7) * sigmoid(1.702 * min(g, 7)) *
 (1 + u between -7 and 7) (OpenAI's open models); sigmoid(g) * u."""
 Pairing = Literal["halves", "neighbours"]
+Weighing = Literal["softmax", "softmax_of_all", "sigmoid", "normalized_sigmoid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +139,13 @@ class Gate:
 class MixExperts:
     """Adds to out what the num_used experts of the largest scores make of x, for every token its own.
 
-    Scores are x @ router.T + router's bias (of equal ones the first wins); the chosen ones' softmax weighs what the
-    experts give: down(activation(gate x, up x)).  gate, up, down: matrices [experts, rows, columns]; their biases
+    add False: out becomes that.  router_x: what stands in x's place in the scores.
+    Scores are (router_x @ router.T + router's bias) * router_scale (of equal ones the first wins).  weighing says what
+    the chosen ones' results are multiplied by: the softmax of their scores; the chosen ones' part of the softmax of all
+    scores; the sigmoid of each score; the same divided by the chosen ones' sum.  Each factor is multiplied by scale and
+    by the expert's number in expert_scale.  preference: numbers that are added to all factors while experts are chosen.
+    The
+    experts give down(activation(gate x, up x)).  gate, up, down: matrices [experts, rows, columns]; their biases
     [experts, rows], where there are any.  width: rows of gate and up.
     """
 
@@ -156,6 +162,13 @@ class MixExperts:
     num_used: int
     width: int
     activation: Activation
+    weighing: Weighing = "softmax"
+    preference: str | None = None
+    expert_scale: str | None = None
+    scale: float = 1.0
+    router_x: Buffer | None = None
+    router_scale: float = 1.0
+    add: bool = True
     layer_idx: int
 
 
@@ -212,6 +225,15 @@ class Scale:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeighRows:
+    """x = x * sigmoid(by), in place: by has a single number for each row."""
+
+    x: Buffer
+    by: Buffer
+    layer_idx: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelectOutputs:
     """out[i] = x[outputs[i]]: from here on only the n rows whose logits are wanted."""
 
@@ -242,6 +264,7 @@ Operation = (
     | DeltaRule
     | Separate
     | Scale
+    | WeighRows
     | SelectOutputs
     | SoftCap
 )
@@ -315,7 +338,8 @@ def weights_of(operation: Operation) -> Iterator[str]:
             yield from (gate, up)
         case MixExperts(router=router):
             names = (router.weight, router.bias, operation.gate, operation.gate_bias, operation.up, operation.up_bias)
-            yield from (name for name in (*names, operation.down, operation.down_bias) if name is not None)
+            names += (operation.down, operation.down_bias, operation.preference, operation.expert_scale)
+            yield from (name for name in names if name is not None)
         case RotateAndStore(q_norm=q_norm, k_norm=k_norm):
             yield from (name for name in (q_norm, k_norm) if name is not None)
         case Attend(sinks=str(sinks)):

@@ -58,8 +58,9 @@ class DeltaRule:
 
     g = exp(rate[h] * softplus(decay[t, h] + shift[h])), b = sigmoid(learn[t, h]);
     S = g S;  S = S + k (b (v - S^T k))^T;  out[t, h] = S^T q.
-    x: [T, q, then k of num_key_heads heads of key_dim values, then v of num_heads of value_dim].  Head h has the q and
-    k of head h % num_key_heads, each divided by sqrt(its sum of squares + epsilon), q by sqrt(key_dim) as well.
+    x: [T, q, then k of num_key_heads heads of key_dim values, then v of num_heads of value_dim].
+    Head h has the q and k of head h % num_key_heads (is_grouped: h // (num_heads / num_key_heads)), each divided by
+    sqrt(its sum of squares + epsilon), q by sqrt(key_dim) as well.
     """
 
     x: Buffer
@@ -70,6 +71,7 @@ class DeltaRule:
     out: Buffer
     num_key_heads: int
     epsilon: float
+    is_grouped: bool = False
     state: StateLayer
     layer_idx: int
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from models.errors import quoted
+
+Answer = TypeVar("Answer")
 
 
 class MakeCall(Protocol):
@@ -28,6 +33,11 @@ _chosen: ContextVar[MakeCall] = ContextVar("how calls on files are made", defaul
 def how_calls_are_made() -> MakeCall:
     """What a file that is opened now is to use, for as long as it is open."""
     return _chosen.get()
+
+
+def ask(place: Path, call: Callable[[], Answer]) -> Answer:
+    """What a call on a file or folder returns or raises."""
+    return how_calls_are_made()(quoted(str(place), limit=None), call)
 
 
 @contextmanager

@@ -26,12 +26,16 @@ import transformers  # pyright: ignore[reportMissingImports]
 from gguf import GGMLQuantizationType, GGUFWriter, quants
 from reference_families import FAMILIES, LONG, NAMES, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
 
+# Places whose names in the file are whole.
+WHOLE_NAMES = (
+    "linear_attn.A_log", "linear_attn.dt_bias", "router.scale", "router.per_expert_scale", "feed_forward.expert_bias",
+)  # fmt: skip
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "architectures"
 
 
 def make_model(family: Family) -> torch.nn.Module:
     """The model with weights as a trained one's might be, rounded to the block format."""
-    is_text = family.model in ("Gemma3", "Gemma4", "Qwen3_5")
+    is_text = family.model in ("Gemma3", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
     config = getattr(transformers, f"{family.model}{'Text' if is_text else ''}Config")(
         **{**SHAPE, "rope_parameters": rope(), **family.config}
     )
@@ -43,11 +47,11 @@ def make_model(family: Family) -> torch.nn.Module:
     with torch.no_grad():
         for name, parameter in weights_of(model):
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name and name.endswith("weight") or name.endswith("layer_scalar"):
+            if "norm" in name and name.endswith("weight") or name.endswith(("_scalar", "r.scale", "t_scale")):
                 level = family.query_level if name.endswith("q_norm.weight") else 1.0
                 parameter.copy_((0.0 if adds_one(family, name) else level) + 0.2 * level * noise)
             elif is_matrix(name, parameter):
-                spread = 3.0 if "q_proj" in name or "router" in name or name.endswith("mlp.gate.weight") else 1.0
+                spread = 3.0 if "q_proj" in name or is_router(name) else 1.0
                 columns = parameter.shape[-2] if parameter.ndim == 3 and family.interleaves else parameter.shape[-1]
                 parameter.copy_(noise * (spread / math.sqrt(columns)))
                 parameter.copy_(torch.from_numpy(rounded(family, name, parameter.numpy())))
@@ -61,7 +65,7 @@ def make_model(family: Family) -> torch.nn.Module:
 def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters, and the numbers that a checkpoint has beside them."""
     yield from model.named_parameters()
-    yield from ((name, values) for name, values in model.named_buffers() if name.endswith("layer_scalar"))
+    yield from ((name, values) for name, values in model.named_buffers() if name.endswith(("_scalar", "t_bias")))
 
 
 def adds_one(family: Family, name: str) -> bool:
@@ -74,9 +78,15 @@ def is_matrix(name: str, values: Any) -> bool:
     return values.ndim >= 2 and not name.endswith(("_bias", "conv.conv.weight", "conv1d.weight"))
 
 
+def is_router(name: str) -> bool:
+    """Whether a matrix gives the scores by which experts are chosen or weighed."""
+    routers = ("mlp.gate.weight", "feed_forward.gate.weight", "shared_expert_gate.weight")
+    return ".router." in name or name.endswith(routers)
+
+
 def format_of(family: Family, name: str) -> GGMLQuantizationType:
     """Routers stay float32, as converters leave them."""
-    if ".router." in name or name.endswith("mlp.gate.weight"):
+    if is_router(name):
         return GGMLQuantizationType.F32
     return GGMLQuantizationType[family.expert_format or family.format if ".experts." in name else family.format]
 
@@ -111,16 +121,23 @@ def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GG
             continue
         if "norm" in name and adds_one(family, name):
             values = values + 1.0
-        if place.startswith("linear_attn."):
-            values = tiled(model.config, place, -np.exp(values) if place.endswith("A_log") else values)
+        if place.endswith("A_log"):
+            values = -np.exp(values)
+        if place.startswith("linear_attn.") and family.tiles:
+            values = tiled(model.config, place, values)
         if "conv" in place and values.ndim == 3 and values.shape[1] == 1:
             values = values[:, 0]
+        if place.endswith("in_proj_qkvz"):
+            yield from grouped_tensors(model.config, f"{block}attn_", rows_of(values, format_of(family, name)))
+            continue
+        if place.endswith("shared_expert_gate"):
+            values = values[0]
         raw_kind = format_of(family, name) if is_matrix(name, values) else GGMLQuantizationType.F32
         raw = quants.quantize(np.ascontiguousarray(values), raw_kind)
         if family.permutes and place in ("self_attn.q_proj", "self_attn.k_proj"):
             heads = model.config.num_attention_heads if "q_proj" in place else model.config.num_key_value_heads
             raw = permuted(raw, heads)
-        suffix = "" if place in ("linear_attn.A_log", "linear_attn.dt_bias") else f".{kind or 'weight'}"
+        suffix = "" if place in WHOLE_NAMES else f".{kind or 'weight'}"
         yield f"{block}{names[place]}{suffix}", raw, raw_kind
     if (factors := frequency_factors(family, model)) is not None:
         yield "rope_freqs.weight", factors, GGMLQuantizationType.F32
@@ -128,6 +145,23 @@ def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GG
         for length in ("short", "long"):
             factors = np.asarray(LONG[f"{length}_factor"], np.float32)
             yield f"rope_factors_{length}.weight", factors, GGMLQuantizationType.F32
+
+
+def rows_of(values: np.ndarray, kind: GGMLQuantizationType) -> tuple[np.ndarray, GGMLQuantizationType]:
+    return quants.quantize(np.ascontiguousarray(values), kind), kind
+
+
+def grouped_tensors(
+    config: Any, prefix: str, rows: tuple[np.ndarray, GGMLQuantizationType]
+) -> Iterator[tuple[str, np.ndarray, GGMLQuantizationType]]:
+    """Rows of q, k, v and z stand key head by key head in the checkpoint, one after another in the file."""
+    raw, kind = rows
+    groups, key = config.linear_num_key_heads, config.linear_key_head_dim
+    value = config.linear_num_value_heads // groups * config.linear_value_head_dim
+    parts = np.split(raw.reshape(groups, 2 * key + 2 * value, -1), np.cumsum([key, key, value]), axis=1)
+    q, k, v, z = (np.ascontiguousarray(part.reshape(-1, raw.shape[-1])) for part in parts)
+    yield f"{prefix}qkv.weight", np.concatenate([q, k, v]), kind
+    yield f"{prefix}gate.weight", z, kind
 
 
 def tiled(config: Any, place: str, values: np.ndarray) -> np.ndarray:
@@ -156,6 +190,8 @@ def expert_tensors(
         values = values.swapaxes(1, 2)
     if "gate_up" not in name:
         parts = {"ffn_down_exps": values}
+    elif family.fuses_experts:
+        parts = {"ffn_gate_up_exps": values}
     elif family.interleaves:
         parts = {"ffn_gate_exps": values[:, ::2], "ffn_up_exps": values[:, 1::2]}
     else:

@@ -89,6 +89,12 @@ DELTA_NET: Mapping[str, str] = {
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
 }
+SHARED_EXPERT: Mapping[str, str] = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +102,8 @@ class Family:
     """A tiny model.  config: what differs from SHAPE.  keys: metadata beside the usual.  names: differences from NAMES.
 
     permutes: the converter reorders rows of Q and K so that neighbours turn together.  adds_one: norms hold weight - 1.
+    fuses_experts: gate and up of experts are one tensor.  tiles: heads of a delta rule's values are dealt out to those
+    of its keys in turn.
     query_level: about what the weights of norms of queries are (small where nothing else makes scores small).
     interleaves: rows of gate and up alternate in the checkpoint, and matrices of experts stand on their side.
     """
@@ -111,6 +119,8 @@ class Family:
     adds_one: bool = False
     interleaves: bool = False
     query_level: float = 1.0
+    fuses_experts: bool = False
+    tiles: bool = True
     short_length: int = 0
 
 
@@ -130,6 +140,21 @@ LONG = {
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
 }
 
+DELTA_CONFIG: Mapping[str, Any] = {
+    "head_dim": 32, "num_hidden_layers": 4, "full_attention_interval": 2, "linear_conv_kernel_dim": 4,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+}  # fmt: skip
+DELTA_KEYS: Mapping[str, Any] = {
+    "full_attention_interval": 2, "rope.dimension_count": 8, "ssm.conv_kernel": 4, "ssm.state_size": 32,
+    "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 128,
+}  # fmt: skip
+MANY_EXPERTS: Mapping[str, Any] = {
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64,
+}  # fmt: skip
+MANY_EXPERTS_KEYS: Mapping[str, Any] = {
+    "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32,
+    "expert_shared_feed_forward_length": 64,
+}  # fmt: skip
 TWO_ROPES = {
     "sliding_attention": rope(),
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
@@ -212,17 +237,8 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "qwen35": Family(
         architecture="qwen35", model="Qwen3_5", names=DELTA_NET, adds_one=True,
-        config={
-            "head_dim": 32, "num_hidden_layers": 4, "full_attention_interval": 2, "linear_conv_kernel_dim": 4,
-            "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
-            "linear_value_head_dim": 32,
-            "rope_parameters": rope(partial_rotary_factor=0.25, mrope_section=[2, 1, 1]),
-        },
-        keys={
-            "full_attention_interval": 2, "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
-            "ssm.conv_kernel": 4, "ssm.state_size": 32, "ssm.group_count": 2, "ssm.time_step_rank": 4,
-            "ssm.inner_size": 128,
-        },
+        config={**DELTA_CONFIG, "rope_parameters": rope(partial_rotary_factor=0.25, mrope_section=[2, 1, 1])},
+        keys={**DELTA_KEYS, "rope.dimension_sections": [2, 1, 1, 0]},
     ),
     "olmo2": Family(architecture="olmo2", model="Olmo2", names=FOUR_NORMS),
     "gemma2": Family(
@@ -233,6 +249,62 @@ FAMILIES: Mapping[str, Family] = {
         },
         keys={
             "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 20,
+        },
+    ),
+    "lfm2moe": Family(
+        architecture="lfm2moe", model="Lfm2Moe", expert_format="Q4_0",
+        names={
+            **SHORT_CONVOLUTION, "feed_forward.gate": "ffn_gate_inp", "feed_forward.expert_bias": "exp_probs_b.bias",
+        },
+        config={
+            "norm_eps": 1e-5, "num_hidden_layers": 4, "conv_L_cache": 3, "num_dense_layers": 1, "num_experts": 6,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True, "use_expert_bias": True,
+            "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True,
+        },
+        keys={
+            "attention.head_count_kv": [0, 2, 0, 2], "shortconv.l_cache": 3, "expert_count": 6,
+            "expert_used_count": 2, "expert_feed_forward_length": 32, "leading_dense_block_count": 1,
+            "expert_gating_func": 2,
+        },
+    ),
+    "qwen35moe": Family(
+        architecture="qwen35moe", model="Qwen3_5Moe", names={**DELTA_NET, **SHARED_EXPERT}, adds_one=True,
+        config={
+            **DELTA_CONFIG, **MANY_EXPERTS,
+            "rope_parameters": rope(partial_rotary_factor=0.25, mrope_section=[2, 1, 1]),
+        },
+        keys={**DELTA_KEYS, **MANY_EXPERTS_KEYS, "rope.dimension_sections": [2, 1, 1, 0]},
+    ),
+    "qwen3next": Family(
+        architecture="qwen3next", model="Qwen3Next", adds_one=True, tiles=False,
+        names={**DELTA_NET, **SHARED_EXPERT, "linear_attn.in_proj_ba": "ssm_ba"},
+        config={
+            **DELTA_CONFIG, **MANY_EXPERTS, "norm_topk_prob": True, "rope_parameters": rope(partial_rotary_factor=0.25),
+            "layer_types": ["linear_attention", "full_attention"] * 2, "decoder_sparse_step": 1,
+        },
+        keys={**DELTA_KEYS, **MANY_EXPERTS_KEYS},
+    ),
+    "gemma4-moe": Family(
+        architecture="gemma4", model="Gemma4", query_level=0.2, fuses_experts=True, expert_format="Q4_0",
+        names={
+            **LAYER_EMBEDDINGS, "router.scale": "ffn_gate_inp.scale", "router.proj": "ffn_gate_inp",
+            "router.per_expert_scale": "ffn_down_exps.scale", "post_feedforward_layernorm_1": "post_ffw_norm_1",
+            "post_feedforward_layernorm_2": "post_ffw_norm_2", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+        },
+        config={
+            "num_hidden_layers": 4, "head_dim": 32, "global_head_dim": 64, "sliding_window": 20,
+            "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+            "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 32,
+            "final_logit_softcapping": 3.0, "tie_word_embeddings": True, "rope_parameters": TWO_ROPES,
+        },
+        keys={
+            "attention.head_count_kv": [2, 1] * 2, "attention.key_length": 64, "attention.value_length": 64,
+            "attention.key_length_swa": 32, "attention.value_length_swa": 32, "rope.dimension_count": 64,
+            "rope.dimension_count_swa": 32, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
+            "attention.sliding_window": 20, "attention.sliding_window_pattern": [True, False] * 2,
+            "attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0, "final_logit_softcapping": 3.0,
+            "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32,
         },
     ),
     "gemma4": Family(

@@ -82,6 +82,7 @@ def loader_of(choice: ModelChoice) -> EngineLoader:
 
 def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> ChatEngine:
     from runtime.catalog import resolve_model
+    from runtime.patience import patient_files
 
     def report_download(done: int, total: int) -> None:
         progress(LoadStep(title=f"Downloading {choice.model}", done=done, total=total, unit="bytes"))
@@ -96,17 +97,17 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
             title = "The file does not answer: look whether its disk or network share is there"
         progress(LoadStep(title=title, done=done, total=total, unit=unit))
 
-    path = resolve_model(
-        choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
-    )
-
     def resolve_draft(name: str) -> Path:
         return resolve_model(
             name, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
         )
 
-    how_to_load = choice.engine if choice.engine_for is None else choice.engine_for(path)
-    options = add_draft(how_to_load, choice.draft_model, path, choice.folder, resolve_draft)
+    with patient_files(lambda label, waited_s: report_stage(WAITING, int(waited_s), 0)):
+        path = resolve_model(
+            choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
+        )
+        how_to_load = choice.engine if choice.engine_for is None else choice.engine_for(path)
+        options = add_draft(how_to_load, choice.draft_model, path, choice.folder, resolve_draft)
     progress(LoadStep(title="Starting the engine"))
     from runtime import Engine
 

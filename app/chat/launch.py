@@ -16,7 +16,9 @@ from app.chat.engine_port import EngineLoader
 from app.chat.model_desk import ModelDesk
 from app.chat.model_shelf import RuntimeShelf
 from app.chat.settings_keeper import FileKeeper
+from app.loading import waiting_for_files
 from app.options import Preferences, engine_options, generate_options
+from app.output import console_of_process
 from app.profiles import with_profile
 
 _HISTORY_FILE = "conversations.db"
@@ -78,7 +80,9 @@ def _default_if_here(folder: Path) -> str | None:
     """The model that is meant when none is named; None where it is not on this disk: then the user chooses first."""
     from runtime.catalog import CATALOG, DEFAULT_MODEL, local_path
 
-    return DEFAULT_MODEL if local_path(CATALOG[DEFAULT_MODEL], folder) is not None else None
+    with waiting_for_files(console_of_process()):
+        is_here = local_path(CATALOG[DEFAULT_MODEL], folder) is not None
+    return DEFAULT_MODEL if is_here else None
 
 
 def default_history_path() -> Path:

@@ -33,20 +33,33 @@ def gate_and_up(gate: Array, up: Array, activation: Activation) -> Array:
     return activate(gate, activation) * up
 
 
-def mix_experts(x: Array, operation: MixExperts, weights: Mapping[str, Array]) -> Array:
+def mix_experts(x: Array, operation: MixExperts, weights: Mapping[str, Array], router_x: Array | None = None) -> Array:
     """What every token's experts give together [T, width]; weights by name."""
 
     def product(row: Array, expert: int, name: str, bias: str | None) -> Array:
         return weights[name][expert] @ row + (0.0 if bias is None else weights[bias][expert])
 
-    scores = x @ weights[operation.router.weight].T
+    scores = (x if router_x is None else router_x) @ weights[operation.router.weight].T
     if operation.router.bias is not None:
         scores = scores + weights[operation.router.bias]
+    scores = scores * x.dtype.type(operation.router_scale)
+    if operation.weighing == "softmax_of_all":
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        scores = scores / scores.sum(axis=1, keepdims=True)
+    elif operation.weighing != "softmax":
+        scores = sigmoid(scores)
+    preferred = scores if operation.preference is None else scores + weights[operation.preference]
     out = np.zeros((len(x), operation.out.width), x.dtype)
     for token, row in enumerate(x):
-        chosen = np.argsort(-scores[token], kind="stable")[: operation.num_used]
-        shares = np.exp(scores[token, chosen] - scores[token, chosen].max())
-        for expert, share in zip(chosen.tolist(), shares / shares.sum(), strict=True):
+        chosen = np.argsort(-preferred[token], kind="stable")[: operation.num_used]
+        shares = scores[token, chosen]
+        if operation.weighing == "softmax":
+            shares = np.exp(shares - shares.max())
+        if operation.weighing in ("softmax", "normalized_sigmoid"):
+            shares = shares / shares.sum()
+        if operation.expert_scale is not None:
+            shares = shares * weights[operation.expert_scale][chosen]
+        for expert, share in zip(chosen.tolist(), shares * x.dtype.type(operation.scale), strict=True):
             gate = product(row, expert, operation.gate, operation.gate_bias)
             up = product(row, expert, operation.up, operation.up_bias)
             gated = gate_and_up(gate, up, operation.activation)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VOCAB_SIZE = 96
+_SHORT, _DELTA = ("lfm2", "lfm2moe"), ("qwen35", "qwen35moe", "qwen3next")
 
 
 def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
@@ -27,16 +28,20 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
     }
     if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3"):
         numbers["attention.sliding_window"] = 512
-    if architecture in ("qwen3moe", "gpt-oss"):
+    if architecture in ("qwen3moe", "gpt-oss", *_DELTA[1:], "lfm2moe"):
         numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
     if architecture == "gemma4":
         numbers |= {"attention.sliding_window": 512, "attention.sliding_window_pattern": [True, False] * 3 + [True]}
         numbers |= {"attention.key_length_swa": 8, "attention.value_length_swa": 8, "rope.dimension_count_swa": 8}
         numbers |= {"attention.shared_kv_layers": 2, "embedding_length_per_layer_input": 16}
         numbers |= {"feed_forward_length": [80] * 5 + [160] * 2, "attention.head_count_kv": [2, 1] * 3 + [2]}
-    if architecture == "lfm2":
+    if architecture in _DELTA[1:]:
+        numbers |= {"expert_shared_feed_forward_length": 64}
+    if architecture == "lfm2moe":
+        numbers |= {"leading_dense_block_count": 2, "expert_gating_func": 2}
+    if architecture in _SHORT:
         numbers |= {"attention.head_count_kv": [0, 0, 2, 0, 0, 2, 0], "shortconv.l_cache": 3}
-    if architecture == "qwen35":
+    if architecture in _DELTA:
         numbers |= {"full_attention_interval": 3, "rope.dimension_count": 8, "ssm.conv_kernel": 4}
         numbers |= {"ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 128}
     metadata: dict[str, Any] = {"general.architecture": architecture, "general.type": "model"}
@@ -62,7 +67,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     head_dim = number("attention.key_length")
     q_width = number("attention.head_count") * head_dim
     kv_width = max(_items(number("attention.head_count_kv"))) * head_dim
-    output_norm = "token_embd_norm.weight" if architecture == "lfm2" else "output_norm.weight"
+    output_norm = "token_embd_norm.weight" if architecture in _SHORT else "output_norm.weight"
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB_SIZE, width), output_norm: (width,)}
     if architecture == "qwen2":
         shapes["output.weight"] = (VOCAB_SIZE, width)
@@ -83,25 +88,28 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= {"attn_sinks.weight": (number("attention.head_count"),)}
         if architecture in ("qwen2", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture in ("gemma3", "qwen3", "qwen3moe", "lfm2", "qwen35"):
+        if architecture in ("gemma3", "qwen3", "qwen3moe", *_SHORT, *_DELTA):
             block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
         if architecture in ("gemma2", "gemma3", "olmo2"):
             block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
-        if architecture == "qwen35":
+        if architecture in _DELTA:
             block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
             block["attn_q.weight"] = (2 * q_width, width)
         if is_recurrent(metadata, layer_idx):
             block = {name: shape for name, shape in block.items() if name not in _ATTENTION}
-            block |= _short_convolution(width) if architecture == "lfm2" else _delta_net(width)
+            block |= _short_convolution(width) if architecture in _SHORT else _delta_net(width, architecture)
         if architecture == "olmo2":
             block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
             del block["attn_norm.weight"], block["ffn_norm.weight"]
-        if experts := metadata.get(f"{architecture}.expert_count"):
+        experts = metadata.get(f"{architecture}.expert_count")
+        if experts and layer_idx >= metadata.get(f"{architecture}.leading_dense_block_count", 0):
             each = metadata.get(f"{architecture}.expert_feed_forward_length", feed_forward)
             for name in ("ffn_gate", "ffn_up", "ffn_down"):
                 del block[f"{name}.weight"]
             block |= {"ffn_gate_inp.weight": (experts, width), "ffn_down_exps.weight": (experts, width, each)}
             block |= {f"ffn_{name}_exps.weight": (experts, each, width) for name in ("gate", "up")}
+            block |= {"exp_probs_b.bias": (experts,)} if architecture == "lfm2moe" else {}
+            block |= _shared_expert(width) if architecture in _DELTA else {}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes
 
@@ -152,9 +160,9 @@ _ATTENTION = {f"attn_{name}.weight" for name in ("q", "k", "v", "output", "q_nor
 def is_recurrent(metadata: Mapping[str, Any], layer_idx: int) -> bool:
     """Whether a layer of such a model has no attention."""
     architecture = metadata["general.architecture"]
-    if architecture == "lfm2":
-        return metadata["lfm2.attention.head_count_kv"][layer_idx] == 0
-    return architecture == "qwen35" and (layer_idx + 1) % metadata["qwen35.full_attention_interval"] != 0
+    if architecture in _SHORT:
+        return metadata[f"{architecture}.attention.head_count_kv"][layer_idx] == 0
+    return architecture in _DELTA and (layer_idx + 1) % metadata[f"{architecture}.full_attention_interval"] != 0
 
 
 def _short_convolution(width: int) -> dict[str, tuple[int, ...]]:
@@ -163,13 +171,19 @@ def _short_convolution(width: int) -> dict[str, tuple[int, ...]]:
     return parts | {"shortconv.conv.weight": (width, 3), "shortconv.out_proj.weight": (width, width)}
 
 
-def _delta_net(width: int) -> dict[str, tuple[int, ...]]:
+def _shared_expert(width: int) -> dict[str, tuple[int, ...]]:
+    parts: dict[str, tuple[int, ...]] = {f"ffn_{name}_shexp.weight": (64, width) for name in ("gate", "up")}
+    return parts | {"ffn_down_shexp.weight": (width, 64), "ffn_gate_inp_shexp.weight": (width,)}
+
+
+def _delta_net(width: int, architecture: str) -> dict[str, tuple[int, ...]]:
     """2 heads of keys and 4 of values: of 16 and 32 values."""
-    return {
+    gates: dict[str, tuple[int, ...]] = {"ssm_alpha.weight": (4, width), "ssm_beta.weight": (4, width)}
+    if architecture == "qwen3next":
+        gates = {"ssm_ba.weight": (8, width)}
+    return gates | {
         "attn_qkv.weight": (192, width),
         "attn_gate.weight": (128, width),
-        "ssm_alpha.weight": (4, width),
-        "ssm_beta.weight": (4, width),
         "ssm_conv1d.weight": (192, 4),
         "ssm_a": (4,),
         "ssm_dt.bias": (4,),

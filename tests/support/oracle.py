@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from gated_products import activate, mix_experts
-from recurrences import convolve, delta_rule
+from recurrences import convolve, delta_rule, sigmoid
 
 from models.gguf_file import ModelFile
 from models.program import (
@@ -34,6 +34,7 @@ from models.program import (
     Scale,
     SelectOutputs,
     SoftCap,
+    WeighRows,
     weights_of,
 )
 from models.recurrence import Convolve, DeltaRule, Recurrence, Separate
@@ -244,7 +245,7 @@ class Oracle:
                 buffers[operation.out.name] = buffers[operation.out.name] + result if operation.add else result
             case Project():
                 for part in operation.parts:
-                    result = buffers[operation.x.name] @ typed(part.weight).T
+                    result = buffers[operation.x.name] @ np.atleast_2d(typed(part.weight)).T
                     if part.bias is not None:
                         result += typed(part.bias)
                     if operation.scale is not None:
@@ -256,9 +257,10 @@ class Oracle:
                 buffers[operation.out.name] = gate * (x @ typed(operation.up).T)
             case MixExperts():
                 x = buffers[operation.x.name]
-                mixed = mix_experts(x, operation, {name: typed(name) for name in weights_of(operation)})
-                buffers[operation.out.name] = buffers[operation.out.name] + mixed
-            case Gate() | Scale() | SoftCap():
+                router_x = None if operation.router_x is None else buffers[operation.router_x.name]
+                mixed = mix_experts(x, operation, {name: typed(name) for name in weights_of(operation)}, router_x)
+                buffers[operation.out.name] = buffers[operation.out.name] + mixed if operation.add else mixed
+            case Gate() | Scale() | WeighRows() | SoftCap():
                 self._change(operation, buffers, typed)
             case RotateAndStore():
                 self._rotate_and_store(operation, buffers, tokens, typed)
@@ -272,7 +274,7 @@ class Oracle:
             self.watch(operation, buffers)
 
     def _change(
-        self, operation: Gate | Scale | SoftCap, buffers: dict[str, Array], typed: Callable[[str], Array]
+        self, operation: Gate | Scale | WeighRows | SoftCap, buffers: dict[str, Array], typed: Callable[[str], Array]
     ) -> None:
         """What is done in place, element by element."""
         match operation:
@@ -282,6 +284,8 @@ class Oracle:
                 buffers[operation.gate.name] = gated * up
             case Scale():
                 buffers[operation.x.name] = buffers[operation.x.name] * typed(operation.weight)[0]
+            case WeighRows():
+                buffers[operation.x.name] = buffers[operation.x.name] * sigmoid(buffers[operation.by.name])
             case SoftCap():
                 buffers[operation.x.name] = soft_cap(buffers[operation.x.name], operation.cap)
 

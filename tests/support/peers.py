@@ -90,6 +90,7 @@ DIFFERENCES: Mapping[str, Difference] = {
     "gemma2": _GELU,
     "gemma3": _GELU,
     "gemma4": _GELU,
+    "gemma4-moe": _GELU,
     "gpt-oss": Difference(
         words="rounds the ends of YaRN's ramp to whole pairs, which this family's configuration says not to do",
         program=_with_truncated_yarn,

@@ -33,7 +33,9 @@ def delta_rule(operation: DeltaRule, x: Array, decay: Array, learn: Array, rate:
     k = x[:, width : 2 * width].reshape(q.shape)
     v = x[:, 2 * width :].reshape(len(x), kept.num_heads, kept.value_dim)
     q, k = (part / np.sqrt((part**2).sum(axis=-1, keepdims=True) + operation.epsilon) for part in (q, k))
-    q, k = (np.tile(part, (1, kept.num_heads // operation.num_key_heads, 1)) for part in (q / kept.key_dim**0.5, k))
+    shared, group = np.arange(operation.num_key_heads), kept.num_heads // operation.num_key_heads
+    heads = np.repeat(shared, group) if operation.is_grouped else np.tile(shared, group)
+    q, k = (part[:, heads] for part in (q / kept.key_dim**0.5, k))
     factors, steps = np.exp(rate * np.logaddexp(0, decay)), sigmoid(learn)
     out = np.empty_like(v)
     for t in range(len(x)):

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "architectures"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.gguf")))
-CPU_ONLY = frozenset({"gemma4", "lfm2", "qwen35"})
+CPU_ONLY = frozenset({"gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next"})
 """Those with operations that no GPU kernel does."""
 
 

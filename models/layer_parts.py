@@ -1,0 +1,63 @@
+"""What the parts of a layer have in common: their buffers, and how products and norms are named and joined.
+
+Owns these pieces.  Does not know what stands in a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from models.architectures import Architecture
+from models.hyperparameters import Hyperparameters
+from models.program import Buffer, Normalize, Operation, Part, Project
+from models.tensor_checks import Shapes
+
+LEAST_ROBUST_WIDTH = 1024
+"""From here on what goes into `ffn_down` and the head may be rounded coarsely.  Narrower models suffer most from it
+(docs/quality.md) and are fast anyway."""
+
+
+class LayerParts:
+    """Makes the operations that all layers of a model are put together from."""
+
+    def __init__(self, architecture: Architecture, hyperparameters: Hyperparameters, tensors: Shapes) -> None:
+        self.architecture = architecture
+        self.numbers = hyperparameters
+        self.tensors = tensors
+        width = hyperparameters.width
+        self.hidden = Buffer(name="x", width=width)
+        self.normed = Buffer(name="h", width=width) if architecture.has_pre_norms else self.hidden
+        self.branch = Buffer(name="b", width=width)
+        self.sized: dict[str, dict[int, Buffer]] = {}
+        self.is_robust = width >= LEAST_ROBUST_WIDTH and not architecture.suffers_from_rounding
+
+    def _buffer(self, name: str, width: int) -> Buffer:
+        """What layers call `name`: one for each width that they give it."""
+        known = self.sized.setdefault(name, {})
+        return known.setdefault(width, Buffer(name=f"{name}{width if known else ''}", width=width))
+
+    def _pre_norm(self, name: str, layer_idx: int) -> Iterator[Operation]:
+        if self.architecture.has_pre_norms:
+            yield self._norm(name, self.hidden, self.normed, layer_idx)
+
+    def _join(
+        self, matrix: str, x: Buffer, post_norm: str, layer_idx: int, *, is_coarse: bool = False
+    ) -> Iterator[Operation]:
+        """The end of a branch: its last product, normalised where the family says so, added to the hidden state."""
+        if self.architecture.has_post_norms:
+            parts = (self._part(matrix, self.branch),)
+            yield Project(x=x, parts=parts, is_coarse=is_coarse, layer_idx=layer_idx)
+            yield self._norm(post_norm, self.branch, self.hidden, layer_idx, add=True)
+        else:
+            parts = (self._part(matrix, self.hidden),)
+            scale = self.numbers.residual_scale
+            yield Project(x=x, parts=parts, add=True, scale=scale, is_coarse=is_coarse, layer_idx=layer_idx)
+
+    def _norm(self, name: str, x: Buffer, out: Buffer, layer_idx: int | None, *, add: bool = False) -> Normalize:
+        epsilon = self.numbers.norm_epsilon
+        return Normalize(x=x, weight=f"{name}.weight", out=out, epsilon=epsilon, add=add, layer_idx=layer_idx)
+
+    def _part(self, name: str, out: Buffer, *, requires_bias: bool = False) -> Part:
+        bias = f"{name}.bias"
+        has_bias = requires_bias or bias in self.tensors
+        return Part(weight=f"{name}.weight", out=out, bias=bias if has_bias else None)
