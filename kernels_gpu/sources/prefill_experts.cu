@@ -12,7 +12,7 @@ extern "C" {
 
 // out[pair][row] = x . weights[expert][row] + bias[expert][row]; x: a token's record, or with is_of_pair the pair's own.
 // Grid: (rows / 64, tiles at most).
-__global__ void __launch_bounds__(THREADS) prefill_experts(const byte* weights, int experts, int rows, int units,
+__global__ void __launch_bounds__(THREADS, BLOCKS) prefill_experts(const byte* weights, int experts, int rows, int units,
                                                            byte* records, int capacity, const int4* tiles,
                                                            const int* sorted, int used, int is_of_pair,
                                                            const float* bias, float* out, int out_stride) {
