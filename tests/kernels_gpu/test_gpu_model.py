@@ -203,6 +203,22 @@ def test_a_graph_is_captured_when_a_shape_comes_again(tmp_path: Path) -> None:
         assert len(captured) == 2
 
 
+@pytest.mark.parametrize(("value_format", "of_layer"), [("Q4_0", 10), ("Q8_0", 11)])
+def test_a_layer_is_few_launches(value_format: str, of_layer: int, tmp_path: Path) -> None:
+    """Norm, Q K V (apart where V differs), rotation, attention, its sum, output, norm, gate and up, rounding, down."""
+    formats = {f"blk.{idx}.attn_v.weight": value_format for idx in range(2)}
+    made = write_tiny_model(tmp_path / "tiny.gguf", architecture="llama", format="Q4_0", formats=formats)
+    with open_model_file(made) as file:
+        program = load_description(file).program
+        counts = []
+        for layers in (0, 1, 2):
+            device = EmulatedDevice()
+            bound = bind(cut(program, layers)[1], file, LIMITS, GpuOptions(activations="balanced"), device)
+            run(bound, IDS[:1], hidden=np.ones((1, program.hidden.width), np.float32))
+            counts.append(device.num_launches)
+    assert [more - less for more, less in zip(counts, counts[1:], strict=False)] == [of_layer] * 2
+
+
 @pytest.mark.parametrize("place", [PLACES[0], PLACES[-1]])
 @pytest.mark.parametrize("is_prefill", [False, True])
 def test_a_graph_s_replay_is_the_same_as_single_launches(is_prefill: bool, place: Place, tmp_path: Path) -> None:
