@@ -42,7 +42,8 @@ class ActiveReply:
         return tuple(self._ids) if self._knows_ids and is_same else ()
 
     def answered_by(self, facts: ModelFacts) -> None:
-        """Notes which model writes it on."""
+        """Notes which model writes it on, from now."""
+        self.speed.pause()
         self._knows_ids = self._knows_ids and (not self._ids or self._turn.vocabulary == facts.vocabulary)
         self._turn = replace(self._turn, model=facts.name, vocabulary=facts.vocabulary)
 

@@ -29,6 +29,10 @@ class SpeedMeter:
         while len(arrivals) > 2 and arrivals[-1][0] - arrivals[1][0] >= _SPAN_S:
             arrivals.popleft()
 
+    def pause(self) -> None:
+        """Nothing was written for a while: that time is no part of the rate."""
+        self._arrivals.clear()
+
     @property
     def tokens_per_s(self) -> float | None:
         """The rate; None before there is an interval to measure. The first arrival only opens it."""

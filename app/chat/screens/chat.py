@@ -156,6 +156,8 @@ class ChatScreen(Screen[None]):
                 if self.controller.submit(plain.text):
                     self.prompt.sent()
                     self.wake()
+                elif self.controller.window.is_open:
+                    self.question.take_keys()
 
     def on_prompt_edited(self, message: PromptEdited) -> None:
         if self.editing.is_on:
@@ -231,7 +233,9 @@ class ChatScreen(Screen[None]):
         self.wake()
 
     def on_prompt_typed(self, message: PromptTyped) -> None:
+        """What is written while a question stands; Enter is then no answer to the question."""
         self.prompt.insert_text(neutralise(message.text))
+        self.prompt.focus()
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()

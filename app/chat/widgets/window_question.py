@@ -66,6 +66,11 @@ class WindowQuestion(Vertical):
         self.add_class("-shown")
         options.focus()
 
+    def take_keys(self) -> None:
+        """The keys are the question's again, where it is asked and not while a summary is written."""
+        if self.has_class("-shown"):
+            self.query_one(OptionList).focus()
+
     def offer_larger(self, words: str, *, is_possible: bool) -> None:
         """What enlarging the window comes to, or why it can't be done."""
         self._enlarging, self._can_enlarge = words, is_possible

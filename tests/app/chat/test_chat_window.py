@@ -153,6 +153,8 @@ async def test_what_is_typed_while_it_is_asked_is_not_lost(tmp_path: Path) -> No
         stage.app.post_message(events.Paste("pasted\x1b]"))
         await stage.until_shown("│ next [ pasted␛]", "Go on without the oldest")
         await stage.press("enter")
+        await stage.until_shown("! The window is full: choose first how to go on.", "Go on without the oldest")
+        await stage.press("enter")
         await stage.until_idle()
         await stage.until_shown("│ next [ pasted␛]")
         await stage.press("k")

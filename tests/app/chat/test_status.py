@@ -102,6 +102,17 @@ def test_speed_is_that_of_the_last_moments() -> None:
     assert meter.num_tokens == 301
 
 
+def test_a_pause_is_no_part_of_the_speed() -> None:
+    meter = SpeedMeter()
+    meter.add(1, 0.0)
+    meter.add(1, 0.1)
+    meter.pause()
+    meter.add(1, 60.0)
+    assert meter.tokens_per_s is None
+    meter.add(1, 60.1)
+    assert meter.tokens_per_s == pytest.approx(10) and meter.num_tokens == 4
+
+
 def test_tokens_that_come_all_at_once_make_no_speed_of_their_own() -> None:
     meter = SpeedMeter()
     for place in range(5):
