@@ -6,6 +6,7 @@ an answer comes about (the engine).
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
         OutputConstraint,
         SpeculationReport,
     )
+
+MAX_PROMPT_BYTES = 256 << 20  # read at most, so that what has no end does not fill the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,20 +136,28 @@ def _prompt(request: GenerateRequest) -> str | Sequence[int] | Sequence[Message]
 
 
 def prompt_text(text: str | None, file: Path | None, *, from_stdin: bool) -> str:
-    """The prompt's text; of a file or stdin without its last line end, and with bytes that are no UTF-8 kept."""
+    """The prompt's text; of a file or stdin without byte order mark and last line end, other bytes kept."""
     if text is not None:
         return text
     if from_stdin:
         if sys.stdin is None:
             raise UsageError("`-` reads the prompt from standard input, which is closed.")
-        content = sys.stdin.buffer.read()
-    else:
-        assert file is not None
-        try:
-            content = file.expanduser().read_bytes()
-        except OSError as error:
-            raise AppError(f"The prompt file {file} can't be read: {error.strerror}.") from error
-    return content.removesuffix(b"\n").decode("utf-8", errors="surrogateescape")
+        return _decoded(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1), "The prompt on standard input")
+    assert file is not None
+    try:
+        with file.expanduser().open("rb") as stream:
+            return _decoded(stream.read(MAX_PROMPT_BYTES + 1), f"The prompt file {file}")
+    except OSError as error:
+        raise AppError(f"The prompt file {file} can't be read: {error.strerror}.") from error
+
+
+def _decoded(content: bytes, where: str) -> str:
+    if len(content) > MAX_PROMPT_BYTES:
+        raise AppError(f"{where} holds more than {MAX_PROMPT_BYTES >> 20} MiB, and no model reads so much at once.")
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise AppError(f"{where} is UTF-16 text; UTF-8 was expected.", hint="iconv -f UTF-16 -t UTF-8 converts it.")
+    line_end = b"\r\n" if content.endswith(b"\r\n") else b"\n"
+    return content.removeprefix(codecs.BOM_UTF8).removesuffix(line_end).decode("utf-8", errors="surrogateescape")
 
 
 def _answer(request: GenerateRequest, generation: Generation, console: Console, prefill: ProgressBar) -> int:

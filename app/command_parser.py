@@ -1,0 +1,71 @@
+"""The parser of the command line: flags in full, and for what it does not know the nearest that it does.
+
+Owns how a wrong command line is refused.  Does not know which commands and flags there are (cli.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import NoReturn
+
+from app.errors import EXIT_USAGE, UsageError
+
+# What other programs for local models call a command, and its name here.
+_ELSEWHERE = {
+    "run": "chat",
+    "cli": "chat",
+    "completion": "generate",
+    "perplexity": "eval",
+    "ls": "models list",
+    "list": "models list",
+    "search": "models list",
+    "pull": "models pull",
+    "download": "models pull",
+    "show": "models info",
+    "rm": "models remove",
+    "delete": "models remove",
+}
+
+
+def unknown_flag(flag: str, parser: argparse.ArgumentParser) -> UsageError:
+    """What to say about a word that the parser left over."""
+    known = [name for action in parser._actions for name in action.option_strings]
+    if not flag.startswith("-"):
+        return UsageError(f"{flag!r} is one word too many.", hint=f"`{parser.prog} --help` shows what there is.")
+    text = flag.split("=")[0]
+    near = [name for name in known if name.startswith(text)] or difflib.get_close_matches(text, known, 1)
+    hint = (
+        f"did you mean {near[0]}? Flags can't be abbreviated." if near else f"`{parser.prog} --help` shows every flag."
+    )
+    return UsageError(f"There is no {flag} here.", hint=hint)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that refuses abbreviations and names the nearest command."""
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        super().__init__(*arguments, **{**keywords, "allow_abbrev": False})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        hint = f"`{self.prog} --help` shows every flag."
+        if message.endswith(": expected one argument"):
+            flag = message.removesuffix(": expected one argument").split()[-1].split("/")[-1]
+            hint = f"a value that begins with - is written {flag}=-..."
+        self._refuse(message, hint)
+
+    def _check_value(self, action: argparse.Action, value: str) -> None:
+        if action.option_strings or action.choices is None or value in action.choices:
+            super()._check_value(action, value)
+            return
+        words = list(action.choices)
+        meant = [f"{self.prog} {word}" for word in difflib.get_close_matches(value, words, 1)]
+        if value in _ELSEWHERE:
+            meant = [f"tandem {_ELSEWHERE[value]}"]
+        hint = f"did you mean `{meant[0]}`?" if meant else f"`{self.prog} --help` says what they do."
+        self._refuse(f"There is no `{self.prog} {value}`: it knows {', '.join(words)}.", hint)
+
+    def _refuse(self, message: str, hint: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"tandem: {message}\nhint: {hint}\n")
