@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from app import commands, generate_arguments
 from app.bench import arguments as bench
+from app.command_parser import Parser, unknown_flag
 from app.errors import (
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
@@ -76,7 +76,7 @@ def _run(arguments: list[str], console: Console) -> int:
         return int(stop.code or 0)
     try:
         if unknown:
-            raise _unknown_flag(unknown[0], namespace.parser)
+            raise unknown_flag(unknown[0], namespace.parser)
         if namespace.command is commands.chat:  # which has a screen to say it on
             return commands.chat(namespace, console)
         with waiting_for_files(console):
@@ -92,40 +92,15 @@ def _starts_chat(arguments: list[str]) -> bool:
     return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"))
 
 
-def _unknown_flag(flag: str, parser: argparse.ArgumentParser) -> UsageError:
-    import difflib
-
-    known = [name for action in parser._actions for name in action.option_strings]
-    if not flag.startswith("-"):
-        return UsageError(f"{flag!r} is one word too many.", hint=f"`{parser.prog} --help` shows what there is.")
-    text = flag.split("=")[0]
-    near = [name for name in known if name.startswith(text)] or difflib.get_close_matches(text, known, 1)
-    hint = (
-        f"did you mean {near[0]}? Flags can't be abbreviated." if near else f"`{parser.prog} --help` shows every flag."
-    )
-    return UsageError(f"There is no {flag} here.", hint=hint)
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that refuses abbreviations and names the nearest flag."""
-
-    def __init__(self, *arguments: object, **keywords: object) -> None:
-        super().__init__(*arguments, **{**keywords, "allow_abbrev": False})  # type: ignore[arg-type]
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"tandem: {message}\nhint: `{self.prog} --help` shows every flag.\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="tandem",
         description="Run language models on your own machine.",
         epilog="MODEL is a catalog name, a path to a GGUF file, or owner/repo[:quant] on Hugging Face; without one, "
         "smollm2-135m is used, fetched the first time. Plain `tandem` opens the chat.",
     )
     parser.add_argument("--version", action=_Version, help="show the version and leave")
-    words = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    words = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for command in _COMMANDS:
         added = words.add_parser(
             command.name,
@@ -161,7 +136,7 @@ def _add_chat_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model_actions(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     action = actions.add_parser("list", help="show the models on this disk and the catalog")
     action.add_argument("--json", action="store_true", help="print one JSON object")
     action.set_defaults(command=commands.list_models, parser=action)

@@ -127,8 +127,8 @@ def _check_numbers(options: SamplingOptions) -> None:
     ):
         check_number(option, getattr(options, option), low=0, high=high, flag=flag)
     check_number("dry_base", options.dry_base, low=1, high=100, flag="--dry-base")
-    penalty = options.repeat_penalty
-    check_number("repeat_penalty", penalty, low=0, high=MAX_REPEAT_PENALTY, flag="--repeat-penalty", above=True)
+    low, high = 1 / MAX_REPEAT_PENALTY, MAX_REPEAT_PENALTY  # a logit that is divided by less may become infinite
+    check_number("repeat_penalty", options.repeat_penalty, low=low, high=high, flag="--repeat-penalty")
     for option, flag in (("presence_penalty", "--presence-penalty"), ("frequency_penalty", "--frequency-penalty")):
         check_number(option, getattr(options, option), low=-MAX_PENALTY, high=MAX_PENALTY, flag=flag)
     check_integer("top_k", options.top_k, low=0, high=MAX_TOP_K, flag="--top-k")

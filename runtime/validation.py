@@ -14,14 +14,11 @@ def check_integer(option: str, value: object, *, low: int, high: int, flag: str 
         raise OptionError(option=option, flag=flag, value=value, expected=f"a whole number from {low} to {high}")
 
 
-def check_number(
-    option: str, value: object, *, low: float, high: float, flag: str | None = None, above: bool = False
-) -> None:
-    """Raises OptionError unless value is a number from low (excluded if `above`) to high; NaN never is."""
+def check_number(option: str, value: object, *, low: float, high: float, flag: str | None = None) -> None:
+    """Raises OptionError unless value is a number from low to high; NaN never is."""
     is_valid = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-    if not is_valid or (above and value == low):
-        expected = f"a number above {low:g} and up to {high:g}" if above else f"a number from {low:g} to {high:g}"
-        raise OptionError(option=option, flag=flag, value=value, expected=expected)
+    if not is_valid:
+        raise OptionError(option=option, flag=flag, value=value, expected=f"a number from {low:g} to {high:g}")
 
 
 def check_choice(option: str, value: object, choices: tuple[str, ...], *, flag: str | None = None) -> None:

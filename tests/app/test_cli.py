@@ -70,7 +70,7 @@ def test_plain_tandem_is_the_chat(
     [
         (("generate", "-p", "x", "--ctx", "5"), "did you mean --ctx-size? Flags can't be abbreviated."),
         (("generate", "-p", "x", "--prom", "5"), "did you mean --prompt"),
-        (("generate", "-p", "x", "--temperature", "5"), "There is no --temperature here."),
+        (("generate", "-p", "x", "--warmth", "5"), "There is no --warmth here."),
         (("generate", "-p", "x", "--json-scheme", "5"), "did you mean --json-schema"),
         (("generate", "-p", "x", "-n", "many"), "'many' is no whole number"),
         (("generate", "-p", "x", "--temp", "hot"), "'hot' is no number"),
@@ -78,7 +78,17 @@ def test_plain_tandem_is_the_chat(
         (("generate", "--prompt-ids", ""), "is no list of token ids such as 1,2,3"),
         (("generate", "--prompt-ids=-5"), "is no list of token ids such as 1,2,3"),
         (("generate", "-p"), "expected one argument"),
-        (("banch",), "invalid choice: 'banch'"),
+        (("generate", "-p", "-hello"), "a value that begins with - is written --prompt=-..."),
+        (("generate", "-p", "x", "--dynatemp-exp", "-1e9"), "is written --dynatemp-exp=-..."),
+        (("generate", "-p", "x", "--format", "xml"), "invalid choice: 'xml'"),
+        (("banch",), "There is no `tandem banch`: it knows chat, generate, bench"),
+        (("banch",), "did you mean `tandem bench`?"),
+        (("generat",), "did you mean `tandem generate`?"),
+        (("run", "smollm2-135m"), "did you mean `tandem chat`?"),
+        (("pull", "smollm2-135m"), "did you mean `tandem models pull`?"),
+        (("models", "rm", "x"), "did you mean `tandem models remove`?"),
+        (("models", "lst"), "did you mean `tandem models list`?"),
+        (("qwzx",), "`tandem --help` says what they do."),
         (("models",), "ACTION"),
         (("models", "pull"), "MODEL"),
         (("models", "list", "x"), "'x' is one word too many."),
@@ -124,7 +134,7 @@ def test_a_damaged_settings_file_is_one_sentence(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> int:
+    def interrupted(*_: object, **__: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("app.models_command.list_models", interrupted)

@@ -142,7 +142,7 @@ BAD_NUMBERS = [math.nan, math.inf, -math.inf, "1", None, True]
         ("top_k", "--top-k", [-1, 2**40, 1.5, *BAD_NUMBERS]),
         ("top_p", "--top-p", [-0.1, 1.1, *BAD_NUMBERS]),
         ("min_p", "--min-p", [-0.1, 1.1, *BAD_NUMBERS]),
-        ("repeat_penalty", "--repeat-penalty", [0, -1.0, 1e9, *BAD_NUMBERS]),
+        ("repeat_penalty", "--repeat-penalty", [0, -1.0, 1e-40, 1e9, *BAD_NUMBERS]),
         ("presence_penalty", "--presence-penalty", [-1e9, 1e9, *BAD_NUMBERS]),
         ("frequency_penalty", "--frequency-penalty", [-1e9, 1e9, *BAD_NUMBERS]),
         ("repeat_window", "--repeat-last-n", [-1, 0.5, *BAD_NUMBERS]),
