@@ -256,6 +256,34 @@ QWEN35MOE = replace(QWEN35, name="qwen35moe", shared_expert="weighed", mathemati
 
 QWEN3NEXT = replace(QWEN35MOE, name="qwen3next", mixer="grouped_delta_rule")
 
+QWEN2MOE = replace(
+    QWEN2,
+    name="qwen2moe",
+    expert_weighing="softmax_of_all",
+    shared_expert="weighed",
+    mathematics=frozenset({"expert_count"}),
+)
+
+# Of models that see, the text: one of their rotation's three directions.
+QWEN3VL, QWEN3VLMOE = replace(QWEN3, name="qwen3vl"), replace(QWEN3MOE, name="qwen3vlmoe")
+
+GRANITEMOE = replace(GRANITE, name="granitemoe", mathematics=GRANITE.mathematics | {"expert_count"})
+
+OLMOE = Architecture(
+    name="olmoe",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="rows",
+    expert_weighing="softmax_of_all",
+    mathematics=frozenset({"expert_count"}),
+)
+
+GLM4 = Architecture(name="glm4", rope_pairing="neighbours", activation="silu", has_post_norms=True)
+
+SEED_OSS = replace(QWEN2, name="seed_oss", feed_forward_norm="post_attention_norm")
+
+ERNIE4_5 = Architecture(name="ernie4_5", rope_pairing="neighbours", activation="silu", rope_base=500_000.0)
+
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         architecture.name: architecture
@@ -278,6 +306,14 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             QWEN35,
             QWEN35MOE,
             QWEN3NEXT,
+            QWEN2MOE,
+            QWEN3VL,
+            QWEN3VLMOE,
+            GRANITEMOE,
+            OLMOE,
+            GLM4,
+            SEED_OSS,
+            ERNIE4_5,
         )
     }
 )

@@ -103,6 +103,6 @@ class FeedForwards(LayerParts):
             activation=self.architecture.activation,
             weighing=numbers.expert_weighing or self.architecture.expert_weighing,
             preference=preference if self.architecture.requires_preferences else bias(preference),
-            scale=numbers.expert_weights_scale or 1.0,
+            scale=(numbers.expert_weights_scale or 1.0) * (numbers.residual_scale or 1.0),
             layer_idx=layer_idx,
         )

@@ -116,7 +116,7 @@ def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GG
         assert match
         layer, place, kind = match.groups()
         block = "" if layer is None else f"blk.{layer}."
-        if ".experts." in f".{place}.":
+        if ".experts." in f".{place}." or place.endswith(("put_linear",)) and values.ndim == 3:
             yield from expert_tensors(family, block, name, values)
             continue
         if "norm" in name and adds_one(family, name):
@@ -188,7 +188,7 @@ def expert_tensors(
     kind = GGMLQuantizationType.F32 if is_bias else format_of(family, name)
     if family.interleaves and not is_bias:
         values = values.swapaxes(1, 2)
-    if "gate_up" not in name:
+    if "gate_up" not in name and "input_linear" not in name:
         parts = {"ffn_down_exps": values}
     elif family.fuses_experts:
         parts = {"ffn_gate_up_exps": values}

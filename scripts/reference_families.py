@@ -251,6 +251,62 @@ FAMILIES: Mapping[str, Family] = {
             "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 20,
         },
     ),
+    "qwen2moe": Family(
+        architecture="qwen2moe", model="Qwen2Moe", names=SHARED_EXPERT, expert_format="Q5_0",
+        config={**MANY_EXPERTS, "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": []},
+        keys=MANY_EXPERTS_KEYS,
+    ),
+    "qwen3vl": Family(
+        architecture="qwen3vl", model="Qwen3", config={"head_dim": 32},
+        keys={"rope.dimension_sections": [6, 5, 5, 0], "n_deepstack_layers": 1},
+    ),
+    "qwen3vlmoe": Family(
+        architecture="qwen3vlmoe", model="Qwen3Moe",
+        config={
+            "head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "norm_topk_prob": True, "decoder_sparse_step": 1,
+        },
+        keys={
+            "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32,
+            "rope.dimension_sections": [6, 5, 5, 0], "n_deepstack_layers": 1,
+        },
+    ),
+    "granitemoe": Family(
+        architecture="granitemoe", model="GraniteMoe", permutes=True,
+        names={
+            "block_sparse_moe.router": "ffn_gate_inp", "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+            "block_sparse_moe.output_linear": "ffn_down_exps",
+        },
+        config={
+            "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+            "attention_multiplier": 0.0625, "num_local_experts": 6, "num_experts_per_tok": 2,
+        },
+        keys={
+            "embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0, "attention.scale": 0.0625,
+            "expert_count": 6, "expert_used_count": 2,
+        },
+    ),
+    "olmoe": Family(
+        architecture="olmoe", model="Olmoe",
+        config={"num_experts": 6, "num_experts_per_tok": 2},
+        keys={"expert_count": 6, "expert_used_count": 2},
+    ),
+    "glm4": Family(
+        architecture="glm4", model="Glm4",
+        names={
+            "post_attention_layernorm": "ffn_norm", "post_self_attn_layernorm": "post_attention_norm",
+            "post_mlp_layernorm": "post_ffw_norm",
+        },
+        config={"head_dim": 32, "attention_bias": True, "rope_parameters": rope(partial_rotary_factor=0.5)},
+        keys={"rope.dimension_count": 16},
+    ),
+    "seed-oss": Family(
+        architecture="seed_oss", model="SeedOss", names={"post_attention_layernorm": "post_attention_norm"},
+        config={"head_dim": 32, "attention_bias": True, "attention_out_bias": False, "residual_dropout": 0.0},
+    ),
+    "ernie4.5": Family(
+        architecture="ernie4_5", model="Ernie4_5", config={"head_dim": 32, "tie_word_embeddings": True},
+    ),
     "lfm2moe": Family(
         architecture="lfm2moe", model="Lfm2Moe", expert_format="Q4_0",
         names={

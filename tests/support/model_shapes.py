@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 VOCAB_SIZE = 96
+_WITH_EXPERTS = (
+    "qwen2moe", "qwen3moe", "qwen3vlmoe", "granitemoe", "olmoe", "gpt-oss", "qwen35moe", "qwen3next", "lfm2moe",
+)  # fmt: skip
 _SHORT, _DELTA = ("lfm2", "lfm2moe"), ("qwen35", "qwen35moe", "qwen3next")
 
 
@@ -28,14 +31,14 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
     }
     if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3"):
         numbers["attention.sliding_window"] = 512
-    if architecture in ("qwen3moe", "gpt-oss", *_DELTA[1:], "lfm2moe"):
+    if architecture in _WITH_EXPERTS:
         numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
     if architecture == "gemma4":
         numbers |= {"attention.sliding_window": 512, "attention.sliding_window_pattern": [True, False] * 3 + [True]}
         numbers |= {"attention.key_length_swa": 8, "attention.value_length_swa": 8, "rope.dimension_count_swa": 8}
         numbers |= {"attention.shared_kv_layers": 2, "embedding_length_per_layer_input": 16}
         numbers |= {"feed_forward_length": [80] * 5 + [160] * 2, "attention.head_count_kv": [2, 1] * 3 + [2]}
-    if architecture in _DELTA[1:]:
+    if architecture in (*_DELTA[1:], "qwen2moe"):
         numbers |= {"expert_shared_feed_forward_length": 64}
     if architecture == "lfm2moe":
         numbers |= {"leading_dense_block_count": 2, "expert_gating_func": 2}
@@ -83,23 +86,24 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             "ffn_up.weight": (feed_forward, width),
             "ffn_down.weight": (width, feed_forward),
         }
-        if architecture == "gpt-oss":
+        if architecture in ("gpt-oss", "seed_oss", *_DELTA):
             block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
+        if architecture == "gpt-oss":
             block |= {"attn_sinks.weight": (number("attention.head_count"),)}
-        if architecture in ("qwen2", "gpt-oss"):
+        if architecture in ("qwen2", "qwen2moe", "seed_oss", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture in ("gemma3", "qwen3", "qwen3moe", *_SHORT, *_DELTA):
+        if architecture in ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", *_SHORT, *_DELTA):
             block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
-        if architecture in ("gemma2", "gemma3", "olmo2"):
+        if architecture in ("gemma2", "gemma3", "olmo2", "glm4"):
             block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
         if architecture in _DELTA:
-            block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
             block["attn_q.weight"] = (2 * q_width, width)
         if is_recurrent(metadata, layer_idx):
             block = {name: shape for name, shape in block.items() if name not in _ATTENTION}
             block |= _short_convolution(width) if architecture in _SHORT else _delta_net(width, architecture)
-        if architecture == "olmo2":
+        if architecture in ("olmo2", "olmoe"):
             block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
+        if architecture == "olmo2":
             del block["attn_norm.weight"], block["ffn_norm.weight"]
         experts = metadata.get(f"{architecture}.expert_count")
         if experts and layer_idx >= metadata.get(f"{architecture}.leading_dense_block_count", 0):
@@ -109,7 +113,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= {"ffn_gate_inp.weight": (experts, width), "ffn_down_exps.weight": (experts, width, each)}
             block |= {f"ffn_{name}_exps.weight": (experts, each, width) for name in ("gate", "up")}
             block |= {"exp_probs_b.bias": (experts,)} if architecture == "lfm2moe" else {}
-            block |= _shared_expert(width) if architecture in _DELTA else {}
+            block |= _shared_expert(width) if architecture in (*_DELTA, "qwen2moe") else {}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes
 

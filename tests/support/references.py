@@ -15,7 +15,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "architectures"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.gguf")))
-CPU_ONLY = frozenset({"gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next"})
+CPU_ONLY = frozenset(
+    {"gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "qwen2moe", "olmoe", "granitemoe"}
+)
 """Those with operations that no GPU kernel does."""
 
 
