@@ -88,8 +88,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         }
         if architecture in ("gpt-oss", "seed_oss", *_DELTA):
             block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
-        if architecture == "gpt-oss":
-            block |= {"attn_sinks.weight": (number("attention.head_count"),)}
+        block |= {"attn_sinks.weight": (number("attention.head_count"),)} if architecture == "gpt-oss" else {}
         if architecture in ("qwen2", "qwen2moe", "seed_oss", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
         if architecture in ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", *_SHORT, *_DELTA):
