@@ -98,6 +98,11 @@ class ChatController:
         return self._reply.turn_id if self._reply is not None else None
 
     @property
+    def conversation_now(self) -> Conversation:
+        """The conversation, with the reply as far as it has come."""
+        return self.conversation if self._reply is None else self.conversation.with_turn(self._reply.snapshot())
+
+    @property
     def places(self) -> dict[str, tuple[int, int]]:
         """For each turn shown that has other versions: which it is, and of how many."""
         return places(self.conversation)
@@ -206,10 +211,8 @@ class ChatController:
 
     def show_changed(self, conversation: Conversation) -> None:
         """The shown conversation was changed: keeps and shows it."""
-        if conversation.attachments != self.conversation.attachments:
-            self._recorder.save_attachments(conversation)
-        else:
-            self._recorder.save_conversation(conversation)
+        recorder, is_same = self._recorder, conversation.attachments == self.conversation.attachments
+        (recorder.save_conversation if is_same else recorder.save_attachments)(conversation)
         self._show(conversation)
 
     def show_other(self, conversation: Conversation) -> None:
@@ -267,9 +270,8 @@ class ChatController:
         for piece in pieces:
             reply.grow(piece)
             self._view.follow_tokens(piece)
-        text, thinking = (
-            "".join(parts) for parts in zip(*((piece.text, piece.thinking) for piece in pieces), strict=True)
-        )
+        text = "".join(piece.text for piece in pieces)
+        thinking = "".join(piece.thinking for piece in pieces)
         self._view.grow_reply(reply.turn_id, text, thinking)
 
     def _take(self, event: events.Event) -> None:

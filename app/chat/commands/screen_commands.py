@@ -24,19 +24,19 @@ def _quit(desk: ChatScreen, argument: str) -> None:
 
 
 def _up(desk: ChatScreen, argument: str) -> None:
-    desk.transcript.scroll_page_up(animate=False)
+    desk.portions.page(-1)
 
 
 def _down(desk: ChatScreen, argument: str) -> None:
-    desk.transcript.scroll_page_down(animate=False)
+    desk.portions.page(1)
 
 
 def _top(desk: ChatScreen, argument: str) -> None:
-    desk.scroll_to_top()
+    desk.portions.top()
 
 
 def _bottom(desk: ChatScreen, argument: str) -> None:
-    desk.transcript.anchor()
+    desk.portions.end()
 
 
 SCREEN_COMMANDS = (

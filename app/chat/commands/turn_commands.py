@@ -91,7 +91,7 @@ def _step(desk: ChatScreen, argument: str, direction: int) -> None:
 
 
 def _select(desk: ChatScreen, argument: str, direction: int) -> None:
-    turn_id = desk.transcript.select_next(direction)
+    turn_id = desk.portions.select(direction)
     turn = next((turn for turn in desk.controller.conversation.turns if turn.id == turn_id), None)
     if turn is None:
         desk.note.clear()

@@ -45,6 +45,7 @@ from app.chat.screens.conversations import ConversationChoice, ConversationsScre
 from app.chat.screens.editing import Editing
 from app.chat.screens.keys import KeysScreen
 from app.chat.screens.model_actions import ModelActions
+from app.chat.screens.portions import Portions
 from app.chat.screens.search import SearchScreen
 from app.chat.search import Hit
 from app.chat.status import StatusFigures
@@ -80,7 +81,8 @@ class ChatScreen(Screen[None]):
         self.models = ModelActions(self, models)
         self.device = DevicePanel(models)
         self.used_tokens: int | None = None
-        self.transcript = Transcript(models.model, top_key=keys.hint("top"))
+        self.transcript = Transcript(models.model, top_key=keys.hint("top"), end_key=keys.hint("end"))
+        self.portions = Portions(self)
         self.note = NoteLine()
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
@@ -273,14 +275,6 @@ class ChatScreen(Screen[None]):
         """Shows what the keys and commands do."""
         self.app.push_screen(KeysScreen(self.keys))
 
-    def scroll_to_top(self) -> None:
-        """Goes to the beginning, drawing what was left out."""
-        if self.transcript.hides_turns:
-            reply = self.controller.active_turn_id
-            places = self.controller.places
-            self.transcript.show(self.controller.conversation, live_turn_id=reply, whole=True, places=places)
-        self.transcript.scroll_home(animate=False)
-
     # What the controller says.
 
     def begin_load(self, name: str) -> None:
@@ -313,7 +307,10 @@ class ChatScreen(Screen[None]):
 
     def add_turn(self, turn: Turn) -> None:
         self.device.passes.begin()
-        self.transcript.add_turn(turn)
+        if self.transcript.num_behind:
+            self.portions.end()
+        else:
+            self.transcript.add_turn(turn)
         if turn.role is Role.ASSISTANT and self.controller.facts is None and (view := self.transcript.reply(turn.id)):
             view.set_footnote("waiting for the model")
 
@@ -387,9 +384,7 @@ class ChatScreen(Screen[None]):
         self._attachments.show(attachments)
 
     def go_to_turn(self, turn_id: str) -> None:
-        if self.transcript.hides(turn_id):
-            self.scroll_to_top()
-        self.transcript.select(turn_id)
+        self.portions.go_to(turn_id)
 
     def show_hits(self, text: str, hits: tuple[Hit, ...]) -> None:
         if isinstance(self.app.screen, SearchScreen):

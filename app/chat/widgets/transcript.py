@@ -18,18 +18,15 @@ from app.chat.widgets.blank_ground import BlankGround
 from app.chat.widgets.model_panel import ModelPanel
 from app.chat.widgets.turn_views import QuestionView, ReplyView
 
-_SHOWN_TURNS = 40
+SHOWN_TURNS = 40
 
 
-class EarlierTurns(Static):
+class HiddenTurns(Static):
     """Stands for the turns that are not drawn."""
 
     DEFAULT_CSS = """
-    EarlierTurns { height: auto; padding: 0 1; margin: 0 0 1 0; color: $text-muted; }
+    HiddenTurns { height: auto; padding: 0 1; margin: 0 0 1 0; color: $text-muted; }
     """
-
-    def __init__(self, num_turns: int, key: str) -> None:
-        super().__init__(Content(f"↑ {num_turns:,} earlier turns ({key} shows them)"))
 
 
 class WindowStart(Static):
@@ -56,9 +53,11 @@ class Transcript(BlankGround, VerticalScroll, can_focus=False):
     }
     """
 
-    def __init__(self, model: str, *, top_key: str) -> None:
+    def __init__(self, model: str, *, top_key: str, end_key: str) -> None:
         super().__init__()
         self._top_key = top_key
+        self._end_key = end_key
+        self.num_before = self.num_behind = 0  # turns that are not drawn, before and behind those that are
         self.model_panel = ModelPanel(model)
         self._views_by_id: dict[str, QuestionView | ReplyView] = {}
         self._selected: str | None = None
@@ -103,16 +102,20 @@ class Transcript(BlankGround, VerticalScroll, can_focus=False):
         conversation: Conversation,
         *,
         live_turn_id: str | None = None,
-        whole: bool = False,
+        first: int | None = None,
         places: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """Shows a conversation in place of the one before; of a long one the latest turns, or the whole of it.
+        """Shows a conversation in place of the one before; of a long one the latest turns, or those from `first` on.
 
         What stands already and stays the same is left alone, so that going to another branch is quick.
         """
         turns = conversation.turns
-        first = 0 if whole else max(0, len(turns) - _SHOWN_TURNS)
-        num_same = 0 if whole or self.query(WindowStart) or conversation.window_start else self._num_same(turns, first)
+        is_end = first is None
+        latest = max(0, len(turns) - SHOWN_TURNS)
+        first = latest if first is None else min(first, latest)
+        is_plain = is_end and not self.query(WindowStart) and not conversation.window_start
+        num_same = self._num_same(turns, first) if is_plain else 0
+        self.num_before, self.num_behind = first, max(0, len(turns) - first - SHOWN_TURNS)
         self.select(None)
         gone = list(self._views_by_id.values())[num_same:]
         self._views_by_id = dict(list(self._views_by_id.items())[:num_same])
@@ -123,11 +126,14 @@ class Transcript(BlankGround, VerticalScroll, can_focus=False):
             self.remove_children([child for child in self.children if child is not self.model_panel])
         self.mount_all(self._views(turns, first, num_same, conversation.window_start, live_turn_id))
         self.mark_places(places or {})
-        self.anchor()
+        if is_end:
+            self.anchor()
+        else:
+            self.release_anchor()
 
     def _num_same(self, turns: Sequence[Turn], first: int) -> int:
         """How many of the views that stand from the top are those of the turns to be shown."""
-        if first or self.hides_turns:
+        if first or self.query(HiddenTurns):
             return 0
         num_same = 0
         for turn, view in zip(turns, self._views_by_id.values(), strict=False):
@@ -149,22 +155,17 @@ class Transcript(BlankGround, VerticalScroll, can_focus=False):
         if self._selected is not None:
             view = self._views_by_id[self._selected]
             view.add_class("-selected")
+            self.scroll_to_turn(self._selected)
+
+    def scroll_to_turn(self, turn_id: str) -> None:
+        """Goes to a turn that is drawn."""
+        if (view := self._views_by_id.get(turn_id)) is not None:
             self.release_anchor()
             self.call_after_refresh(self.scroll_to_widget, view, animate=False, top=True)
 
-    def select_next(self, direction: int) -> str | None:
-        """Selects the turn before (-1) or behind (1) the selected one; behind the last none is, as in the beginning."""
-        ids = list(self._views_by_id)
-        place = ids.index(self._selected) if self._selected in ids else len(ids)
-        place = max(0, place + direction)
-        self.select(ids[place] if place < len(ids) else None)
-        if self._selected is None:
-            self.anchor()
-        return self._selected
-
     def hides(self, turn_id: str) -> bool:
         """Whether the turn is one of those that are not drawn."""
-        return self.hides_turns and turn_id not in self._views_by_id
+        return bool(self.num_before or self.num_behind) and turn_id not in self._views_by_id
 
     def mark_places(self, places: Mapping[str, tuple[int, int]]) -> None:
         """Says of each turn which of several versions it is."""
@@ -178,21 +179,20 @@ class Transcript(BlankGround, VerticalScroll, can_focus=False):
             if view.turn_id == turn_id:
                 self.mount(WindowStart(), before=view)
 
-    @property
-    def hides_turns(self) -> bool:
-        """Whether there are turns that are not drawn."""
-        return bool(self.query(EarlierTurns))
-
     def _views(
         self, turns: Sequence[Turn], first: int, num_same: int, window_start: str | None, live_turn_id: str | None
-    ) -> list[QuestionView | ReplyView | EarlierTurns | WindowStart]:
-        views: list[QuestionView | ReplyView | EarlierTurns | WindowStart] = []
+    ) -> list[QuestionView | ReplyView | HiddenTurns | WindowStart]:
+        views: list[QuestionView | ReplyView | HiddenTurns | WindowStart] = []
         if first:
-            views.append(EarlierTurns(first, self._top_key))
-        for turn in turns[first + num_same :]:
+            words = f"↑ {first:,} earlier turns ({self._top_key} goes to the first)"
+            views.append(HiddenTurns(Content(words)))
+        for turn in turns[first + num_same : first + SHOWN_TURNS]:
             if turn.id == window_start:
                 views.append(WindowStart())
             views.append(self._view_of(turn, is_live=turn.id == live_turn_id))
+        if self.num_behind:
+            words = f"↓ {self.num_behind:,} later turns ({self._end_key} goes to the last)"
+            views.append(HiddenTurns(Content(words)))
         return views
 
     def _view_of(self, turn: Turn, *, is_live: bool) -> QuestionView | ReplyView:

@@ -114,7 +114,7 @@ class ReplyView(BlankGround, Vertical):
         self.turn = turn
         self._is_live = is_live
         self._stream = NeutralisingStream()
-        self._pending = ""
+        self._pending = self._stream.feed(turn.text) if is_live else ""
         self._drawing: asyncio.Task[None] | None = None
         self._step: asyncio.Future[None] | None = None
         self._is_ready = asyncio.Event()
@@ -132,9 +132,12 @@ class ReplyView(BlankGround, Vertical):
 
     def on_mount(self) -> None:
         self._is_ready.set()
-        if self.turn.thinking and not self._is_live:
+        if self.turn.thinking:
             self._thinking.grow(self.turn.thinking)
-            self._thinking.finish(is_live=False)
+            if not self._is_live:
+                self._thinking.finish(is_live=False)
+        if self._pending:
+            self._begin_drawing()
         if not self._is_live:
             self.set_footnote(_FOOTNOTES.get(self.turn.state, ""), is_error=self.turn.state is TurnState.FAILED)
 

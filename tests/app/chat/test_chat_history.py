@@ -1,5 +1,6 @@
 """Conversations that outlive the chat: kept as they grow, opened again, never lost."""
 
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from app.chat.app import ChatApp, ChatSetting
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.store import Store
+from app.chat.widgets.turn_views import QuestionView, ReplyView
 from app.options import Preferences
 
 
@@ -127,20 +129,59 @@ async def test_sending_right_behind_a_new_conversation_shows_the_turn(tmp_path: 
         assert "first" not in stage.text()
 
 
-async def test_a_long_conversation_shows_its_end_first(tmp_path: Path) -> None:
-    path = tmp_path / "chat.db"
-    conversation = Conversation()
-    for number in range(60):
+def long_conversation(path: Path, num_turns: int) -> Conversation:
+    conversation = Conversation(title="Long")
+    for number in range(num_turns):
         role = Role.ASSISTANT if number % 2 else Role.USER
-        conversation = conversation.with_turn(Turn(role=role, text=f"turn {number}", parent=conversation.leaf))
+        conversation = conversation.with_turn(Turn(role=role, text=f"turn <{number}>", parent=conversation.leaf))
     store = Store(path)
     store.save_turns(conversation, conversation.turns)
     store.close()
-    async with chat(FakeEngine(), path, continues_last=True) as stage:
-        await stage.until_shown("turn 59")
+    return conversation
+
+
+async def test_of_a_long_conversation_a_portion_is_drawn_and_any_other_on_the_way_there(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    conversation = long_conversation(path, 130)
+    gate = threading.Event()
+    engine = FakeEngine(scripts=[says("half of it", gate=gate, num_before_gate=1)])
+    async with chat(engine, path, size=(80, 24), continues_last=True) as stage:
+
+        def num_drawn() -> int:
+            return len(stage.app.screen.query(QuestionView)) + len(stage.app.screen.query(ReplyView))
+
+        await stage.until_shown("turn <129>")
         await stage.press("ctrl+home")
-        await stage.until_shown("▌ turn 0")
-        assert len(stage.app.screen.query("QuestionView, ReplyView")) == 60
+        await stage.until_shown("turn <0>")
+        assert num_drawn() == 40 and "turn <129>" not in stage.text()
+        seen = set[str]()
+        for _ in range(400):
+            seen |= set(re.findall(r"turn <\d+>", stage.text()))
+            if "turn <129>" in seen:
+                break
+            await stage.press("pagedown")
+            await stage.pilot.pause()
+            assert num_drawn() <= 40
+        assert seen == {turn.text for turn in conversation.turns}
+        for _ in range(400):
+            if "turn <0>" in stage.text():
+                break
+            await stage.press("pageup")
+            await stage.pilot.pause()
+        await stage.until_shown("turn <0>")
+        stage.app.controller.library.open_at(conversation.id, conversation.turns[60].id)
+        await stage.until_shown("▌ turn <60>")
+        await stage.press("alt+up")
+        await stage.until_shown("Turn 60, reply")
+        await stage.send("and now?")
+        await stage.until_shown("▌ and now?", "half")
+        await stage.press("ctrl+home")
+        await stage.until_shown("turn <0>")
+        await stage.press("ctrl+end")
+        await stage.until_shown("▌ and now?", "half")
+        gate.set()
+        await stage.until_idle()
+        await stage.until_shown("half of it")
 
 
 async def test_a_damaged_file_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
