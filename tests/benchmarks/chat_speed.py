@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import pty
+import random
 import re
 import select
 import signal
@@ -24,40 +25,68 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Explain how a bicycle works, in Markdown with headings, lists, a table and code examples in Python."
 COLUMNS, LINES = 100, 32
-KEYS = "αβγδεζηθικλμνξοπρστυφχψω"
-KEY_INTERVAL_S = 0.11
+KEYS = "αβγδεζηθικλμνξοπρστυφχψωбгджзиклмнптфцчшщъыьэюяბგდევზთიკლმნოპჟრსტუ"
+_KEY_PAUSES_S = (0.04, 0.14)  # at random, or all keys would meet the same moment of a drawing
+_SEARCHED_BYTES = 4000
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _RATE = re.compile(r"([0-9.]+) tok(?:ens)?/s")
 _USED = re.compile(r"([0-9,]+) of [0-9,]+")
 
 
 class Screen:
-    """A chat in a terminal that nobody looks at."""
+    """A chat in a terminal that nobody looks at: what it draws is kept, and only the latest of it is searched."""
 
-    def __init__(self, arguments: Sequence[str], folder: str) -> None:
+    def __init__(self, arguments: Sequence[str], folder: str, bytes_per_s: float | None = None) -> None:
+        """`bytes_per_s`: so slowly the terminal takes what is drawn."""
         self._process, self._master = _started([sys.executable, "-m", "app", "chat", *arguments], folder)
-        self._tail = b""
+        self._bytes_per_s = bytes_per_s
+        self.drawn: list[tuple[float, bytes]] = []
 
     def type(self, text: str) -> None:
         """Presses keys."""
         os.write(self._master, text.encode())
 
     def until(self, holds: Callable[[str], bool], what: str, timeout_s: float) -> float:
-        """Takes what is drawn until something holds of it (since the last call); returns how long that took."""
+        """Takes what is drawn until something holds of the latest of it; returns how long that took."""
         began_s = time.perf_counter()
-        self._tail = b""
+        latest = b""
         while time.perf_counter() - began_s < timeout_s:
-            if select.select([self._master], [], [], 0.05)[0]:
-                self._tail = (self._tail + os.read(self._master, 65536))[-300_000:]
-                if holds(_STYLES.sub("", self._tail.decode("utf-8", "replace"))):
+            if piece := self._take():
+                latest = latest[-_SEARCHED_BYTES:] + piece
+                if holds(_STYLES.sub("", latest.decode("utf-8", "replace"))):
                     return time.perf_counter() - began_s
         raise SystemExit(f"never came: {what}")
+
+    def rest(self, duration_s: float) -> None:
+        """Takes what is drawn for a while."""
+        end_s = time.perf_counter() + duration_s
+        while (left_s := end_s - time.perf_counter()) > 0:
+            self._take(left_s)
+
+    def _take(self, timeout_s: float = 0.05) -> bytes:
+        if not select.select([self._master], [], [], timeout_s)[0]:
+            return b""
+        try:
+            piece = os.read(self._master, 65536 if self._bytes_per_s is None else 256)
+        except OSError as fault:
+            raise SystemExit("the chat has ended") from fault
+        self.drawn.append((time.perf_counter(), piece))
+        if self._bytes_per_s is not None:
+            time.sleep(len(piece) / self._bytes_per_s)
+        return piece
+
+    def drawings(self, since_s: float) -> list[float]:
+        """When something was drawn since then; what came within two milliseconds is one drawing."""
+        times = [at_s for at_s, _ in self.drawn if at_s >= since_s]
+        return [at_s for before_s, at_s in zip([0.0, *times], times, strict=False) if at_s - before_s > 0.002]
 
     @property
     def screen_cpu_s(self) -> float:
@@ -66,16 +95,22 @@ class Screen:
         fields = Path(f"/proc/{number}/task/{number}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the chat has not ended."""
+        return self._process.poll() is None
+
     def close(self) -> None:
         """Leaves the chat."""
-        self._process.send_signal(signal.SIGTERM)
+        if self.is_running:
+            self._process.send_signal(signal.SIGTERM)
         end_s = time.perf_counter() + 10
-        while self._process.poll() is None and time.perf_counter() < end_s:
-            if select.select([self._master], [], [], 0.05)[0]:
-                try:
-                    os.read(self._master, 65536)
-                except OSError:
-                    break
+        try:
+            while self.is_running and time.perf_counter() < end_s:
+                self._take()
+        except SystemExit:
+            pass
+        self._process.kill()
         self._process.wait()
         os.close(self._master)
 
@@ -99,51 +134,101 @@ def generate_rate(model: str, flags: Sequence[str]) -> tuple[float, int]:
     return timings["decode_tokens_per_s"], timings["output_tokens"]
 
 
-def chat_rate(model: str, flags: Sequence[str], folder: str) -> tuple[float, float, list[tuple[int, float]]]:
-    """Tokens a second of the chat over the whole reply, the share of one processor that drawing took meanwhile, and
-    the tokens a second that it showed on the way, by tokens used."""
-    screen = Screen([model, *flags], folder)
-    shown: dict[int, float] = {}
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A reply as the chat wrote it: tokens a second over the whole, the processor time of the thread that draws, how
+    often and how much was drawn, and the tokens a second that were shown on the way, by tokens used."""
+
+    tokens_per_s: float
+    screen_share: float
+    drawings_per_s: float
+    longest_gap_s: float
+    bytes_per_s: float
+    shown: list[tuple[int, float]]
+
+
+def chat_reply(model: str, flags: Sequence[str], folder: str, bytes_per_s: float | None = None) -> Written:
+    """Has the chat write a reply and waits for its end."""
+    screen = Screen([model, *flags], folder, bytes_per_s)
     ended = re.compile(r"([0-9.]+) tok(?:ens)?/s · (?:first token|TTFT)")
+    rates: list[float] = []
 
     def is_over(text: str) -> bool:
-        writing = text.rpartition("writing")[2]
-        if (rate := _RATE.search(writing)) and (used := _USED.search(writing)):
-            shown[int(used.group(1).replace(",", ""))] = float(rate.group(1))
-        return bool(ended.search(text[-20_000:]))
+        rates.extend(map(float, ended.findall(text)))
+        return bool(rates)
 
     try:
         screen.until(lambda text: "window" in text, "a loaded model", 300)
-        before_s = screen.screen_cpu_s
+        screen.rest(1)
         screen.type(PROMPT + "\r")
-        took_s = screen.until(is_over, "the end of the reply", 600)
+        screen.until(lambda text: "writing" in text, "the reply's first words", 120)
+        before_s, began_s = screen.screen_cpu_s, time.perf_counter()
+        screen.until(is_over, "the end of the reply", 600)
+        took_s = time.perf_counter() - began_s
         share = (screen.screen_cpu_s - before_s) / took_s
-        tail = _STYLES.sub("", screen._tail.decode("utf-8", "replace"))
-        return float(ended.findall(tail)[-1]), share, sorted(shown.items())
+        drawings = screen.drawings(began_s)
+        num_bytes = sum(len(piece) for at_s, piece in screen.drawn if at_s >= began_s)
+        return Written(
+            tokens_per_s=rates[-1],
+            screen_share=share,
+            drawings_per_s=len(drawings) / took_s,
+            longest_gap_s=max(after_s - before_s for before_s, after_s in pairwise(drawings)),
+            bytes_per_s=num_bytes / took_s,
+            shown=_rates_shown(b"".join(piece for _, piece in screen.drawn)),
+        )
     finally:
         screen.close()
 
 
-def key_echoes_ms(model: str, flags: Sequence[str], folder: str, prompt_words: int) -> list[float]:
-    """Milliseconds from a key to its letter on the screen, while a long prompt is read."""
+def _rates_shown(drawn: bytes) -> list[tuple[int, float]]:
+    shown: dict[int, float] = {}
+    for line in _STYLES.sub("", drawn.decode("utf-8", "replace")).split("writing")[1:]:
+        if (rate := _RATE.search(line[:200])) and (used := _USED.search(line[:200])):
+            shown[int(used.group(1).replace(",", ""))] = float(rate.group(1))
+    return sorted(shown.items())
+
+
+def key_echoes_ms(model: str, flags: Sequence[str], folder: str, prompt_words: int) -> dict[str, list[float]]:
+    """Milliseconds from a key to its letter on the screen: with nothing else to do, while a long prompt is read, and
+    while the reply to it is written."""
     screen = Screen([model, *flags], folder)
     try:
         screen.until(lambda text: "window" in text, "a loaded model", 300)
+        screen.rest(1)
+        echoes = {"idle": _echoes_ms(screen, KEYS)}
+        screen.type("\x7f" * len(KEYS))
+        screen.rest(2)
         pasted = " ".join(f"word{number}" for number in range(prompt_words))
         screen.type(f"\x1b[200~{pasted}\x1b[201~")
-        time.sleep(1)
+        screen.rest(1)
         screen.type("\r")
         screen.until(lambda text: "reading" in text, "the prompt being read", 60)
-        echoes: list[float] = []
-        for key in KEYS:
-            time.sleep(KEY_INTERVAL_S)
-            screen.type(key)
-            echoes.append(1000 * screen.until(lambda text, key=key: key in text, f"the key {key}", 10))
-            if "writing" in screen._tail.decode("utf-8", "replace"):
-                break
+        echoes["reading the prompt"] = _echoes_ms(screen, KEYS, until="writing")
+        screen.type("\x7f" * len(KEYS))
+        screen.until(lambda text: "writing" in text, "the reply's first words", 600)
+        echoes["writing the reply"] = _echoes_ms(screen, KEYS)
         return echoes
     finally:
         screen.close()
+
+
+def _echoes_ms(screen: Screen, keys: str, until: str = "never") -> list[float]:
+    echoes: list[float] = []
+    for key in keys:
+        screen.rest(random.uniform(*_KEY_PAUSES_S))
+        if any(until.encode() in piece for _, piece in screen.drawn[-20:]):
+            break
+        screen.type(key)
+        echoes.append(1000 * screen.until(lambda text, key=key: key in text, f"the key {key}", 10))
+    return echoes
+
+
+def _spread(times_ms: Sequence[float]) -> str:
+    ordered = sorted(times_ms)
+    if not ordered:
+        return "no key was in time"
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return f"median {median(ordered):.0f} ms, p95 {p95:.0f} ms, worst {ordered[-1]:.0f} ms ({len(ordered)} keys)"
 
 
 def main() -> None:
@@ -155,29 +240,41 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--prompt-words", type=int, default=1800)
     parser.add_argument("--only", choices=("rate", "echo"))
+    parser.add_argument("--terminal-bytes", type=float, help="a terminal that takes so many bytes a second")
     arguments = parser.parse_args()
     forbidden = [part for number in arguments.forbid.split(",") for part in ("-l", f"{number}-inf")]
-    flags = ["-n", str(arguments.tokens), "--seed", "1", *forbidden]
+    flags = ["-n", str(arguments.tokens), "--seed", "3", "--temp", "0.8", *forbidden]
     with tempfile.TemporaryDirectory() as folder:
         if arguments.only != "echo":
-            pairs = []
-            for _ in range(arguments.repeats):
-                plain, num_tokens = generate_rate(arguments.model, flags)
-                chat, share, shown = chat_rate(arguments.model, flags, folder)
-                pairs.append(chat / plain)
-                print(
-                    f"generate {plain:.0f} tokens/s ({num_tokens} tokens), chat {chat:.0f} ({100 * chat / plain:.0f} %)"
-                )
-                print(f"  the screen's thread took {100 * share:.0f} % of one processor")
-                steps = [shown[len(shown) * part // 8] for part in range(8)] if len(shown) >= 8 else shown
-                print("  shown on the way: " + ", ".join(f"{rate:.0f} at {used}" for used, rate in steps))
-            print(f"chat / generate: {100 * median(pairs):.0f} % (median of {len(pairs)})")
+            _measure_rates(arguments, flags, folder)
         if arguments.only != "rate":
-            echoes = key_echoes_ms(arguments.model, ["-n", "1"], folder, arguments.prompt_words)
-            print(
-                f"key echo while the prompt is read: median {median(echoes):.0f} ms, worst {max(echoes):.0f} ms "
-                f"({len(echoes)} keys)"
-            )
+            echoes = key_echoes_ms(arguments.model, flags, folder, arguments.prompt_words)
+            for meanwhile, times_ms in echoes.items():
+                print(f"key echo, {meanwhile}: {_spread(times_ms)}", flush=True)
+
+
+def _measure_rates(arguments: argparse.Namespace, flags: Sequence[str], folder: str) -> None:
+    """Both in turn, the plain one before and after: memory of a machine that others share changes its speed."""
+    ratios: list[float] = []
+    before, num_tokens = generate_rate(arguments.model, flags)
+    for _ in range(arguments.repeats):
+        chat = chat_reply(arguments.model, flags, folder, arguments.terminal_bytes)
+        after, num_tokens = generate_rate(arguments.model, flags)
+        plain = (before + after) / 2
+        ratios.append(chat.tokens_per_s / plain)
+        print(
+            f"generate {before:.1f} and {after:.1f} tokens/s ({num_tokens} tokens), between them the chat "
+            f"{chat.tokens_per_s:.1f} ({100 * ratios[-1]:.0f} %)"
+        )
+        print(
+            f"  drawn {chat.drawings_per_s:.1f} times a second, longest gap {1000 * chat.longest_gap_s:.0f} ms, "
+            f"{chat.bytes_per_s / 1000:.1f} kB/s; its thread took {100 * chat.screen_share:.1f} % of a processor"
+        )
+        shown = chat.shown
+        steps = [shown[len(shown) * part // 8] for part in range(8)] if len(shown) >= 8 else shown
+        print("  shown on the way: " + ", ".join(f"{rate:.0f} at {used}" for used, rate in steps), flush=True)
+        before = after
+    print(f"chat / generate: {100 * median(ratios):.0f} % (median of {len(ratios)})", flush=True)
 
 
 if __name__ == "__main__":
