@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _TEMPLATE_KEY = "tokenizer.chat_template"
 DEFAULT_NAME = "default"
+TOOLS_TEMPLATE = "tool_use"
+"""The name under which files carry a template for prompts with tools, where it is another."""
 RESERVED_VARIABLES = ("messages", "add_generation_prompt")
 """What a template is given of the chat itself."""
 _VARIABLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}

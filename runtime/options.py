@@ -141,8 +141,8 @@ class GenerateOptions:
     the whole prompt anew.  raw: a text prompt is taken as it is, without the chat template.
     add_bos: None: as the vocabulary says; for raw text.  parse_special: whether `<|im_end|>` and the like in a prompt's
     text become control tokens; None: in raw text yes, in messages no.  enable_thinking: handed to the template.
-    chat_template: the name of one of the file's templates; None: the one without a name.  template_variables: others
-    that it may read (reasoning_effort, say), JSON values by name.
+    chat_template: the name of one of the file's templates; None: the one without a name, or `tool_use` where the
+    variables have `tools`.  template_variables: others that it may read (reasoning_effort, say), JSON values by name.
     ignore_end: goes on after the model's end token.  reuse_prefix: may begin from what earlier prompts left.
     speculate: guesses may be made for it, if the engine does; they change nothing but the time.
     on_prefill(done, total): called from the engine's thread after each chunk of the prompt; must return soon.

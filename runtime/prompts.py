@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from models.chat_encoding import ChatEncoder
-from models.chat_template import ChatTemplate, Message
+from models.chat_template import TOOLS_TEMPLATE, ChatTemplate, Message
 from models.vocabulary import Vocabulary
 from runtime.errors import OptionError
 from runtime.options import GenerateOptions
@@ -72,7 +72,7 @@ class PromptEncoder:
         )
 
     def _encode_messages(self, messages: Sequence[Message], options: GenerateOptions) -> EncodedPrompt:
-        encoded = self._chat(options.chat_template).encode(
+        encoded = self._chat(options).encode(
             messages,
             enable_thinking=options.enable_thinking,
             variables=options.template_variables,
@@ -85,9 +85,12 @@ class PromptEncoder:
             starts_in_thinking=opens_thinking(encoded.text),
         )
 
-    def _chat(self, name: str | None) -> ChatEncoder:
+    def _chat(self, options: GenerateOptions) -> ChatEncoder:
+        """With the template that was chosen, or that for tools where there are some, or the first."""
+        name = options.chat_template
         if name is None:
-            return self._plain
+            has_tools = options.template_variables.get("tools") is not None
+            return self._chats.get(TOOLS_TEMPLATE, self._plain) if has_tools else self._plain
         if name not in self._chats:
             expected = f"one of the model's own ({', '.join(self._chats) or 'it has none'})"
             raise OptionError(option="chat_template", flag="--chat-template", value=name, expected=expected)

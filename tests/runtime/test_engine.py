@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.engine import Engine
 from runtime.errors import ContextError, EngineClosedError, OptionError
 from runtime.options import GenerateOptions
+from runtime.prompts import PromptEncoder
 from runtime.sampling import SamplingOptions
 
 GREEDY = SamplingOptions(temperature=0)
@@ -221,6 +223,24 @@ def test_a_template_is_chosen_by_name_and_given_variables() -> None:
         assert vocabulary.decode(engine.encode("hello").ids).startswith("user\nhello")
         with pytest.raises(OptionError, match=r"chat_template \(--chat-template\) is 'tools'; .*own \(default, rag\)"):
             engine.generate("hello", greedy(chat_template="tools"))
+
+
+def test_tools_go_through_the_template_for_tools_unless_another_is_chosen() -> None:
+    metadata = byte_pair_vocabulary() | {
+        "tokenizer.chat_template": "plain {{ (tools or []) | length }}",
+        "tokenizer.chat_template.tool_use": "with {{ tools | length }}",
+    }
+    vocabulary = load_vocabulary(metadata)
+    templates, tools = load_chat_templates(metadata, vocabulary), {"tools": [{"name": "clock"}]}
+
+    def prompt(templates: Mapping[str, ChatTemplate], **options: Any) -> str:
+        encoder = PromptEncoder(vocabulary, templates, num_tokens=vocabulary.size)
+        return vocabulary.decode(encoder.encode("hello", greedy(**options)).ids)
+
+    assert prompt(templates, template_variables=tools) == "with 1"
+    assert prompt(templates, template_variables={"tools": None, "date": "now"}).startswith("plain")
+    assert prompt(templates, template_variables=tools, chat_template="default") == "plain 1"
+    assert prompt({"default": templates["default"]}, template_variables=tools) == "plain 1"
 
 
 @pytest.mark.parametrize("given", [{"messages": []}, {"add_generation_prompt": 1}, {"a b": 1}, [], {1: 2}])
