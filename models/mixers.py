@@ -1,7 +1,7 @@
 """What stands in a layer where others have attention: the operations of recurrent layers.
 
 Owns their tensors' names and the order of operations, up to the last product, which joins the hidden state as
-attention's does (lowering.py).  Does not know how an operation is computed.
+attention's does (attentions.py).  Does not know how an operation is computed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rotary frequency tables: plain, linear, YaRN, llama3, and the factor tables that a file brings.
 
-Owns the formulas.  Does not know which layer turns by which table (lowering.py), nor how a head is turned (a device).
+Owns the formulas.  Does not know which layer turns by which table (attentions.py), nor how a head is turned (a device).
 
 Pair i of d dimensions turns by position * base ** (-2 i / d) (Su et al., RoFormer).
 """
