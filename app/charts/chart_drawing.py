@@ -25,7 +25,7 @@ _LIMIT_REACH = 1.6  # a limit farther away than so many times the longest bar is
 
 
 def draw_chart(panels: Sequence[Panel], *, title: str, subtitle: str) -> Drawing:
-    """The whole chart."""
+    """The whole chart; a legend where there is more than one kind of bar or line."""
     longest = max((len(bar.label) for panel in panels for bar in panel.bars), default=0)
     left = max(_LEAST_LEFT, 24 + _LETTER * min(longest, _MOST_LETTERS))
     width = round(left + _BAR_WIDTH + _RIGHT)
@@ -39,8 +39,11 @@ def draw_chart(panels: Sequence[Panel], *, title: str, subtitle: str) -> Drawing
     for panel in panels:
         parts += _panel(panel, _Scale(panel, left), top, colours)
         top += _PANEL_HEAD + _BAR_STEP * len(panel.bars) + _PANEL_FOOT
-    parts += _legend(colours, top, any(bar.limit for panel in panels for bar in panel.bars))
-    height = top + _LEGEND_STEP + 12
+    has_limit = any(bar.limit for panel in panels for bar in panel.bars)
+    if has_limit or len(colours) > 1:
+        parts += _legend(colours, top, has_limit)
+        top += _LEGEND_STEP
+    height = top + 12
     return Drawing(title=title, width=width, height=height, shapes=tuple(parts))
 
 
@@ -79,13 +82,13 @@ def _bar(bar: Bar, scale: _Scale, top: int, colour: str) -> list[Shape]:
     spread, middle = bar.spread, top + _BAR_HEIGHT / 2
     least, most = scale.x(spread.least), scale.x(spread.most)
     width = scale.x(spread.median) - scale.left
-    parts = [
+    parts: list[Shape] = [
         Text(x=scale.left - 8, y=middle + 4, text=_cut(bar.label, _MOST_LETTERS), size=12, anchor="end"),
         Box(x=scale.left, y=top, width=width, height=_BAR_HEIGHT, colour=colour),
-        Line(x1=least, y1=middle, x2=most, y2=middle),
-        Line(x1=least, y1=middle - 4, x2=least, y2=middle + 4),
-        Line(x1=most, y1=middle - 4, x2=most, y2=middle + 4),
     ]
+    if spread.least < spread.most:  # nothing is known of how a single figure varies
+        parts.append(Line(x1=least, y1=middle, x2=most, y2=middle))
+        parts += [Line(x1=x, y1=middle - 4, x2=x, y2=middle + 4) for x in (least, most)]
     figure_at = most
     if bar.limit is not None and scale.has(bar.limit):
         x = scale.x(bar.limit)

@@ -28,9 +28,14 @@ _WRITERS: Mapping[str, Callable[[Drawing], bytes]] = {".svg": _svg, ".png": _png
 
 
 def check_plot_name(path: Path | None) -> None:
-    """Raises UsageError for a name that tells no kind of file; asked before anything is measured."""
-    if path is not None and path.suffix.lower() not in _WRITERS:
+    """Raises UsageError for a name that tells no kind of file or lies in no folder, before anything is measured."""
+    if path is None:
+        return
+    if path.suffix.lower() not in _WRITERS:
         raise UsageError(f"--plot draws SVG or PNG, and {path.name} ends in neither .svg nor .png.")
+    folder = path.expanduser().parent
+    if not folder.is_dir():
+        raise UsageError(f"--plot is {path}, but there is no folder {folder}: make it, or name another file.")
 
 
 def write_plot(path: Path, drawing: Drawing, console: Console) -> None:

@@ -105,6 +105,11 @@ def evaluate_request(namespace: argparse.Namespace, preferences: Preferences) ->
         raise UsageError(
             "There is nothing to measure.", hint="--text FILE names a text, --prompts FILE prompts to be answered."
         )
+    if namespace.prompts is None and namespace.ctx_size is not None:
+        raise UsageError(
+            "-c is the room for answers to --prompts, and there are none.",
+            hint="--window N says how many tokens of the text are seen together.",
+        )
     check_plot_name(namespace.plot)
     preferences_k, preferences_v = preferences.cache_type_k, preferences.cache_type_v
     request = EvaluateRequest(

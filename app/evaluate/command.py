@@ -19,7 +19,7 @@ from app.evaluate.arguments import EvaluateRequest
 from app.evaluate.chart import panels
 from app.evaluate.markdown import markdown
 from app.loading import resolve_with_progress
-from app.measuring.environment import environment_of
+from app.measuring.environment import environment_of, warn_if_busy
 from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
 from app.options import Preferences, engine_options
@@ -50,7 +50,9 @@ def run(request: EvaluateRequest, console: Console, *, make_session: MakeSession
     if request.reference is not None:
         reference = resolve_with_progress(replace(request.preferences, model=request.reference), console)
     text_name = request.text.name if request.text is not None else None
-    environment = environment_of(read_machine(), {"model": path.name, "text": text_name})
+    machine = read_machine()
+    warn_if_busy(machine, console, "speeds taken now are too low and vary; nothing else depends on it")
+    environment = environment_of(machine, {"model": path.name, "text": text_name})
     report = _Report(console)
     session = make_session(plan, report)
     try:
@@ -123,6 +125,9 @@ class _Report(MeasuringReport):
 
     def reading(self, title: str, done: int, total: int) -> None:
         self.bars.show(title, "tokens", done, total, shows_time_left=True)
+
+    def timing(self, title: str, done: int, total: int) -> None:
+        self.bars.show(title, "tokens", done, total)
 
     def answering(self, title: str, done: int, total: int) -> None:
         self.bars.show(f"{title}: answering", "prompts", done, total, shows_time_left=True)

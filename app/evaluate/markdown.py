@@ -109,10 +109,10 @@ def _facts(results: Results, text_name: str | None) -> str:
         lines.append(f"- reference: {_described(results.reference)}; KL divergences in nats, over the same tokens")
     setting = results.rows[0].setting
     speed = results.rows[0].speed
-    behind = f" behind {speed.prompt_tokens} tokens" if speed else ""
+    timed = f"; decoding behind {speed.prompt_tokens} tokens, measured once" if speed else ""
     lines.append(
-        f"- memory and speed: a KV cache for {setting.context_size} tokens, {setting.threads} threads; decoding"
-        f"{behind}, measured once"
+        f"- memory{' and speed' if speed else ''}: a KV cache for {setting.context_size} tokens, "
+        f"{setting.threads} threads{timed}"
     )
     return "\n".join(lines)
 

@@ -54,6 +54,7 @@ class EvaluationPlan:
             check_integer("most_tokens", self.most_tokens, low=2, high=2**31 - 1, flag="--tokens")
         check_integer("answer_tokens", self.answer_tokens, low=1, high=MAX_WINDOW, flag="--predict")
         self.loads()  # refuses types that there aren't
+        self.sizes(MAX_WINDOW)  # and a stride longer than any window that it may have
 
     @property
     def has_variants(self) -> bool:

@@ -42,6 +42,10 @@ class Listener(Protocol):
         """Tokens of the text that were counted."""
         ...
 
+    def timing(self, title: str, done: int, total: int) -> None:
+        """Tokens that were computed to learn the speed."""
+        ...
+
     def answering(self, title: str, done: int, total: int) -> None:
         """Prompts."""
         ...
@@ -82,6 +86,7 @@ class EvaluationSession:
         self._rows: list[Row] = []
         self._answers: list[list[GreedyAnswer]] = []
         self._window, self._stride = 0, 0
+        self._longest = 0  # window of this text, in tokens: less than the window for a short text
         self._ids: list[int] = []
         self._start_token: str | None = None
         self._windows: tuple[Window, ...] = ()
@@ -124,12 +129,12 @@ class EvaluationSession:
         with ExitStack() as stack:
             reference: Loaded | None = None
             if is_compared:
-                options = plan.sized(plan.exact_load(is_other=reference_path is not None), self._window)
+                options = plan.sized(plan.exact_load(is_other=reference_path is not None), self._longest)
                 reference = self._open(reference_path or path, options)
                 stack.callback(reference.binding.close)
                 self._reference = _setting(reference, options)
             for options in plan.loads():
-                self._measure(path, words, plan.sized(options, self._window), reference)
+                self._measure(path, words, plan.sized(options, self._longest), reference)
             if plan.prompts and reference is not None:
                 stack.pop_all()
                 found = self._ask(reference, other, "the reference")
@@ -146,6 +151,7 @@ class EvaluationSession:
         """The text as windows, the same for both models."""
         plan = self._plan
         self._window, self._stride = plan.sizes(words.trained_context_size)
+        self._longest = self._window
         if plan.text is None:
             return
         ids = _encode(words, plan.text)
@@ -161,9 +167,10 @@ class EvaluationSession:
         self._windows = cut_windows(self._ids, size=self._window, stride=self._stride, start_id=start_id)
         if not self._windows:
             raise EvaluationError(
-                f"The text has {len(self._ids)} tokens, and none of them has another before it: there is nothing to "
-                "predict. Give a longer text."
+                f"The text is {'one token long' if self._ids else 'empty'}: there is nothing to predict behind another"
+                " token. Give a longer text."
             )
+        self._longest = max(2, min(self._window, len(self._ids)))
 
     def _open(self, path: Path, options: EngineOptions) -> Loaded:
         def progress(stage: str, done: int, total: int) -> None:
@@ -187,7 +194,7 @@ class EvaluationSession:
                 if self._windows:
                     self._read(loaded.binding, reference.binding if reference else None, counts, row.setting)
                 row = replace(row, is_complete=True)
-                row = replace(row, speed=self._time(loaded.binding))
+                row = replace(row, speed=self._time(loaded.binding, f"{title_of(row.setting)}: speed"))
             finally:
                 if counts.nlls or not self._windows:
                     self._rows.append(counts.fill(row))
@@ -217,14 +224,16 @@ class EvaluationSession:
                 counts.nlls += nlls
                 self._listener.reading(title, len(counts.nlls), total)
 
-    def _time(self, binding: Binding) -> Speed:
+    def _time(self, binding: Binding, title: str) -> Speed:
         """How fast the bare device is, at the depth that the text had."""
         self._begin(binding.cancel)
         driver = DeviceDriver(binding)
-        room = min(self._window, binding.limits.context_size)
+        room = min(self._longest, binding.limits.context_size)
         steps = max(1, min(_DECODE_STEPS, room // 2))
         depth = room - steps
+        self._listener.timing(title, 0, room)
         prefill_s = driver.prefill(depth, 0)
+        self._listener.timing(title, depth, room)
         return Speed(
             prompt_tokens=depth,
             prefill_tokens_per_s=depth / prefill_s,

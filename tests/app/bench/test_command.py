@@ -206,8 +206,11 @@ def test_a_plot_is_written(monkeypatch: pytest.MonkeyPatch, model: Path, tmp_pat
     picture = tmp_path / "plot.png"
     assert command(monkeypatch, str(model), "--plot", str(picture))[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "folder.svg").mkdir()
+    status, stdout, stderr = command(monkeypatch, str(model), "--plot", str(tmp_path / "folder.svg"))
+    assert status == 0 and stdout and "can't be written: Is a directory" in stderr
     status, stdout, stderr = command(monkeypatch, str(model), "--plot", str(tmp_path / "no" / "plot.svg"))
-    assert status == 0 and stdout and "can't be written: No such file" in stderr
+    assert status == 2 and not stdout and f"there is no folder {tmp_path / 'no'}" in stderr
 
 
 def test_the_peer_is_found_and_handed_over(monkeypatch: pytest.MonkeyPatch, model: Path, tmp_path: Path) -> None:

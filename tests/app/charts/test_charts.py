@@ -54,6 +54,14 @@ def test_bars_are_as_long_as_their_figures() -> None:
         assert text in texts(root)
 
 
+def test_a_single_figure_has_no_whisker_and_a_single_kind_of_bar_no_legend() -> None:
+    def whiskers(bar: Bar) -> int:
+        return sum(line.get("y1") == line.get("y2") for line in parsed(make_panel(bar)).iter(f"{SVG}line"))
+
+    assert whiskers(make_bar(300.0)) == 0 and whiskers(make_bar(290.0, 300.0)) == 1
+    assert "tandem" in texts(parsed(*PANELS)) and "tandem" not in texts(parsed(make_panel(make_bar())))
+
+
 def test_the_limit_is_drawn_where_it_is_near() -> None:
     def limits(limit: float) -> int:
         return sum(

@@ -166,7 +166,7 @@ def test_ctrl_c_prints_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> Non
 
     session = PlaybackSession(results(row(is_complete=False, speed=None)), during=interrupt)
     status, out, _ = command(monkeypatch, "--text", "text.txt", session=session)
-    assert status == 130 and "stopped after 3 tokens" in out
+    assert status == 130 and "stopped after 3 tokens" in out and "- memory: a KV cache for 1025 tokens" in out
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,9 @@ def test_ctrl_c_prints_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> Non
         ((), "nothing to measure"),
         (("--prompts", "prompts.txt"), "nothing to compare with"),
         (("--text", "text.txt", "--plot", "out.gif"), "ends in neither .svg nor .png"),
+        (("--text", "text.txt", "--plot", "none/out.svg"), "there is no folder none"),
+        (("--text", "text.txt", "--window", "8", "--stride", "9"), "at most the window, 8 tokens"),
+        (("--text", "text.txt", "-c", "4096"), "--window N says how many"),
         (("--text", "text.txt", "-ctk", "f17"), "f17"),
         (("--text", "text.txt", "--window", "1"), "--window"),
         (("--text", "text.txt", "--tokens", "x"), "'x' is no whole number"),

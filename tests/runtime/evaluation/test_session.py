@@ -31,6 +31,7 @@ class Heard:
     """A listener that keeps what it heard."""
 
     read: list[tuple[str, int, int]] = field(default_factory=list)
+    timed: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def loading(self, title: str, stage: str, done: int, total: int) -> None:
@@ -38,6 +39,9 @@ class Heard:
 
     def reading(self, title: str, done: int, total: int) -> None:
         self.read.append((title, done, total))
+
+    def timing(self, title: str, done: int, total: int) -> None:
+        self.timed.append((done, total))
 
     def answering(self, title: str, done: int, total: int) -> None:
         pass
@@ -116,6 +120,16 @@ def test_without_anything_to_compare_one_model_is_loaded(path: Path) -> None:
     assert len(devices.loads) == 1 and devices.loads[0][1].max_sequences == 1
 
 
+def test_a_short_text_takes_no_more_room_or_time_than_it_needs(path: Path) -> None:
+    devices, heard = Devices(), Heard()
+    session = EvaluationSession(EvaluationPlan(text=TEXT, most_tokens=9, window=10_000), heard, load=devices.load)
+    session.run(path)
+    assert devices.loads[0][1].context_size == 10
+    (row,) = session.results().rows
+    assert row.speed is not None and row.speed.prompt_tokens == 5
+    assert heard.timed == [(0, 9), (5, 9)] and session.results().window == 10_000
+
+
 def test_what_was_read_before_a_stop_is_kept(path: Path) -> None:
     devices = Devices()
     heard = Heard()
@@ -163,8 +177,11 @@ def test_a_text_without_anything_to_predict_is_told(path: Path) -> None:
 
 
 def test_a_stride_that_would_leave_gaps_is_refused(path: Path) -> None:
-    session = EvaluationSession(EvaluationPlan(text=TEXT, window=8, stride=9), Heard(), load=Devices().load)
     with pytest.raises(OptionError, match="at most the window, 8 tokens"):
+        EvaluationPlan(text=TEXT, window=8, stride=9)
+    trained = read_words(path).trained_context_size
+    session = EvaluationSession(EvaluationPlan(text=TEXT, stride=trained), Heard(), load=Devices().load)
+    with pytest.raises(OptionError, match=f"at most the window, {trained - 1} tokens"):
         session.run(path)
     with pytest.raises(OptionError, match="f17"):
         EvaluationPlan(text=TEXT, cache_types_k=("f16", "f17"))
