@@ -106,7 +106,9 @@ def _facts(results: Results, text_name: str | None) -> str:
             f"{results.window} tokens, stride {results.stride}, {start}"
         )
     if results.reference is not None:
-        lines.append(f"- reference: {_described(results.reference)}; KL divergences in nats, over the same tokens")
+        has_divergence = any(row.divergence for row in results.rows)
+        unit = "; KL divergences in nats, over the same tokens" if has_divergence else ""
+        lines.append(f"- reference: {_described(results.reference)}{unit}")
     setting = results.rows[0].setting
     speed = results.rows[0].speed
     timed = f"; decoding behind {speed.prompt_tokens} tokens, measured once" if speed else ""

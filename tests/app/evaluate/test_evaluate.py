@@ -129,6 +129,14 @@ def test_the_table_is_all_that_reaches_stdout(monkeypatch: pytest.MonkeyPatch) -
     assert plan.load.speculation.is_off
 
 
+def test_answers_alone_have_no_word_of_divergences(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = row(perplexity=None, reference_perplexity=None, divergence=None, partings=PARTINGS)
+    arguments = ("--prompts", "prompts.txt", "--reference", "./a model.gguf")
+    _, out, _ = command(monkeypatch, *arguments, session=PlaybackSession(results(answered)))
+    assert "- reference: a model" in out and "1 of 2 greedy answers part" in out
+    assert not any(word in out for word in ("KL", "perplexity", "- text"))
+
+
 def test_json_holds_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     session = PlaybackSession(results(row(partings=PARTINGS)))
     status, out, _ = command(
