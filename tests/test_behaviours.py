@@ -13,7 +13,11 @@ TESTS = Path(__file__).resolve().parent
 # What must happen, and the tests of it: a file under tests/, and names without test_ and .py.
 PROMISES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "files: a lying header is refused before anything is allocated": {
-        "models/gguf_damage": ("a_lying_header_is_refused_by_name", "text_beyond_all_measure_is_refused"),
+        "models/gguf_damage": (
+            "a_lying_header_is_refused_by_name",
+            "text_beyond_all_measure_is_refused",
+            "tensors_may_touch_but_not_share_a_byte",
+        ),
         "models/gguf_mutations": (
             "every_mutation_is_read_or_refused_within_bounds",
             "claims_that_a_large_file_could_hold_are_refused_within_bounds",
@@ -65,6 +69,7 @@ PROMISES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "thinking_opened_by_the_template_is_a_token_and_typed_thinking_is_not",
             "control_text_in_tools_and_in_json_stays_text",
             "merges_across_joins_are_those_of_the_whole_text",
+            "typed_control_text_is_cut_into_tokens_like_any_text",
         ),
         "models/template_choices": ("control_text_in_a_variable_stays_text",),
         "models/chat_turns": ("any_generated_ids_are_kept",),

@@ -89,7 +89,14 @@ def _writable(character: str, lacks_bytes: bool) -> str:
     return "\ufffd" if lacks_bytes and lacking & {*character.encode("utf-8", "surrogateescape")} else character
 
 
-@given(st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="<|>")), min_size=1, max_size=3))
+# Blanks and line breaks at the ends of a content form tokens with what the template wrote beside it.
+JOINED = st.one_of(
+    st.text(alphabet="\n \ta.'1\u00e9", max_size=8),
+    st.text(alphabet=st.characters(codec="utf-8", exclude_characters="<|>"), max_size=8),
+)
+
+
+@given(st.lists(JOINED, min_size=1, max_size=3))
 def test_merges_across_joins_are_those_of_the_whole_text(
     words: tuple[Vocabulary, ChatTemplate], contents: list[str]
 ) -> None:
@@ -99,6 +106,16 @@ def test_merges_across_joins_are_those_of_the_whole_text(
     ]
     encoded = encode_chat(vocabulary, chat_template, messages)
     assert list(encoded.ids) == vocabulary.encode(encoded.text, add_special=False, parse_special=True)
+
+
+@given(content=TROUBLE)
+def test_typed_control_text_is_cut_into_tokens_like_any_text(
+    words: tuple[Vocabulary, ChatTemplate], content: str
+) -> None:
+    vocabulary, _ = words
+    found = encode_chat(vocabulary, template("<|im_start|>{{ messages[0].content }}!<|im_end|>"), [user(content)]).ids
+    plain = vocabulary.encode_parts([f"{content}!"])  # in which nothing is a special token
+    assert list(found) == [vocabulary.special_id("<|im_start|>"), *plain, vocabulary.special_id("<|im_end|>")]
 
 
 def test_control_text_can_be_let_through(words: tuple[Vocabulary, ChatTemplate]) -> None:
