@@ -34,6 +34,7 @@ from tiny_models import random_rows  # noqa: E402
 from kernels_cpu.activations import PRECISIONS  # noqa: E402
 from kernels_cpu.packed_formats import FLOAT_FORMATS, PACKED_FORMATS  # noqa: E402
 from models.catalog import CATALOG  # noqa: E402
+from models.expanded_formats import EXPANDED_FORMATS  # noqa: E402
 from models.formats import FORMATS  # noqa: E402
 from models.local_models import local_path, models_folder  # noqa: E402
 
@@ -77,7 +78,8 @@ FORMATS_INTRODUCTION = """
 ## Formats
 
 Random blocks, packed for the CPU and read back, against the package `gguf` ({version}). Products of packed weights are
-compared with float64 in the tests.
+compared with float64 in the tests. For the formats at the end there are no kernels: `gguf` itself reads them, and they
+are rounded to float16 when a model is loaded.
 
 | format | bits a weight in the file | in memory | read back |
 |---|---|---|---|"""
@@ -123,6 +125,9 @@ def format_lines() -> Iterator[str]:
         form = PACKED_FORMATS.get(name)
         packed = stored if form is None else 8 * form.block_bytes / form.columns
         yield f"| {name} | {stored:.4g} | {packed:.4g} | {verdict} |"
+    for expanded in EXPANDED_FORMATS.values():
+        stored = 8 * expanded.block_bytes / expanded.block_elements
+        yield f"| {expanded.name} | {stored:.4g} | 16 | nearest float16 |"
 
 
 SECTIONS: Mapping[str, Callable[[], list[str]]] = {
