@@ -15,7 +15,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Markdown
 
 from app.chat.attachments import Attachment
 from app.chat.clipboard import clipboard_command, put_into_clipboard
@@ -57,6 +56,7 @@ from app.chat.widgets.near_compositor import NearCompositor
 from app.chat.widgets.note_line import NoteLine
 from app.chat.widgets.offer_list import OfferList
 from app.chat.widgets.prompt import Prompt
+from app.chat.widgets.reply_markdown import ReplyMarkdown
 from app.chat.widgets.status_bar import StatusBar
 from app.chat.widgets.transcript import Transcript
 from app.chat.widgets.window_question import WindowQuestion
@@ -239,7 +239,7 @@ class ChatScreen(Screen[None]):
         self.prompt.insert_text(neutralise(message.text))
         self.prompt.focus()
 
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+    def on_reply_markdown_link_clicked(self, event: ReplyMarkdown.LinkClicked) -> None:
         event.stop()
         if event.href.lower().startswith(_LINKS):
             self.app.open_url(event.href)

@@ -21,35 +21,27 @@ class NearCompositor(Compositor):
         self._told: CompositorMap = {}
 
     def reflow(self, parent: Widget, size: Size) -> ReflowResult:
-        """Lays out what is visible; says what became visible, what no longer is, and what changed its size."""
+        """Lays out what is visible; says what became visible, what no longer is, and what changed its size.
+
+        Compares with what it told last. Textual compares with the whole map, which may be newer: whoever asks for it
+        after a change and before its reflow has it made with the change in it, and the change would never be drawn.
+        """
+        self._full_map = self._told
         self._is_reflowing = True
         try:
             result = super().reflow(parent, size)
         finally:
             self._is_reflowing = False
-        result = self._with_missed(result)
         # What is visible is looked up in this map; only who is not in it asks for the whole one.
-        self._visible_map = self._full_map
+        self._told = self._visible_map = self._full_map
         self._full_map_invalidated = True
         return result
 
-    def _with_missed(self, result: ReflowResult) -> ReflowResult:
-        """The result with what changed since the last one, though the whole map was made between the two.
-
-        Whoever asks for that map after a change and before its reflow has it made with the change in it: Textual
-        compares with that one, and would find that nothing became larger or smaller.
-        """
-        told, self._told = self._told, self._full_map
-        resized = set(result.resized)
-        for widget, (region, _, clip, *_) in self._full_map.items():
-            before = told.get(widget)
-            if before is not None and (before.region, before.clip) != (region, clip):
-                self._dirty_regions.update(
-                    filter(None, (before.clip.intersection(before.region), clip.intersection(region)))
-                )
-                if before.region.size != region.size:
-                    resized.add(widget)
-        return result._replace(resized=resized)
+    def reflow_visible(self, parent: Widget, size: Size) -> set[Widget]:
+        """Lays out what is visible after scrolling; says what came into sight."""
+        exposed = super().reflow_visible(parent, size)
+        self._told = self._visible_map or {}
+        return exposed
 
     def _arrange_root(self, root: Widget, size: Size, visible_only: bool = True) -> tuple[CompositorMap, set[Widget]]:
         return super()._arrange_root(root, size, visible_only or self._is_reflowing)

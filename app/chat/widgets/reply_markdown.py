@@ -1,254 +1,275 @@
 """A reply as it is being written: Markdown that grows, and always stands as if it had been drawn at once.
 
 Owns the growing: what can no longer change stays as it is, the rest is parsed anew with each piece and compared with
-what stands there; widgets are made only for what differs. Textual's own `append` loses or repeats blocks when a piece
-ends inside a line, so it is not used; the blocks themselves are Textual's. Knows nothing of where the text comes from.
+what stands there; only what differs is drawn. All of it is one widget: a widget for every block would have to be made,
+styled and placed, which takes many times as long as drawing it. Knows nothing of where the text comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
-from markdown_it.token import Token
-from textual.await_complete import AwaitComplete
-from textual.containers import Horizontal
-from textual.events import Mount
-from textual.geometry import Size
-from textual.layout import DockArrangeResult
+from textual.content import Content
+from textual.geometry import Offset, Region, Size
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Markdown
-from textual.widgets._markdown import (
-    MarkdownBlock,
-    MarkdownBullet,
-    MarkdownFence,
-    MarkdownHeader,
-    MarkdownList,
-    MarkdownParagraph,
-)
 
 from app.chat.markdown_rules import reply_parser, settled_lines, top_level_blocks
-from app.chat.widgets.blank_ground import BlankGround
-from app.chat.widgets.code_fence import CodeFence
-from app.chat.widgets.growing_text import put_content
-from app.chat.widgets.reply_table import ReplyTable
-from app.chat.widgets.steady_layout import steady_size
+from app.chat.widgets.code_colours import coloured
+from app.chat.widgets.reply_blocks import Piece, pieces_of
+from app.chat.widgets.reply_lines import Lines, Pen, draw, marked
+from app.chat.widgets.steady_layout import SteadySize
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """A block as it was parsed: its tokens and the lines it came from, and for a list those of each item."""
+@dataclass(kw_only=True)
+class _Standing:
+    """A piece that is shown: its lines, once they are drawn, and where they begin; those that were shown already."""
 
-    tokens: list[Token]
-    source: str
-    items: tuple[list[Token], ...] = ()
-    item_sources: tuple[str, ...] = ()
-
-    @property
-    def source_range(self) -> tuple[int, int]:
-        """The lines, counted from the first open one."""
-        return _range_of(self.tokens)
-
-    @property
-    def kind(self) -> str:
-        """The name by which Textual knows the class of its widget."""
-        first = self.tokens[0]
-        return first.tag if first.type == "heading_open" else first.type
-
-    def items_from(self, number: int) -> list[Token]:
-        """The tokens of the list without its first items, those behind them numbered as they were."""
-        opening, closing = self.tokens[0], self.tokens[-1]
-        kept = [token for item in self.items[number:] for token in item]
-        if kept[0].info:  # of a numbered list only the first number counts
-            kept[0] = kept[0].copy(info=str(int(self.items[0][0].info) + number))
-        return [opening, *kept, closing]
+    piece: Piece
+    lines: Lines
+    first_line: int
+    ready: dict[int, Strip] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OpenBlock:
-    """A block that may still change: its widget, and what it was drawn from."""
-
-    widget: MarkdownBlock
-    part: _Part
-
-
-class ReplyMarkdown(BlankGround, Markdown):
+class ReplyMarkdown(SteadySize, Widget):
     """Markdown to which text is appended with `extend`."""
 
-    BLOCKS = {**Markdown.BLOCKS, "fence": CodeFence, "code_block": CodeFence, "table_open": ReplyTable}
+    COMPONENT_CLASSES = {
+        *("em", "strong", "s", "code_inline", "h1", "h2", "h3", "h4", "h5", "h6"),
+        *("rule", "quote", "edge", "bullet", "code", "language"),
+    }
 
     DEFAULT_CSS = """
     ReplyMarkdown {
-        padding: 0;
-        MarkdownHeader { margin: 0 0 1 0; }
-        MarkdownBlockQuote { margin: 0 0 1 0; }
-        MarkdownH1 { content-align: left middle; }
+        width: 1fr;
+        height: auto;
+        color: $foreground;
+        & > .em { text-style: italic; }
+        & > .strong { text-style: bold; }
+        & > .s { text-style: strike; }
+        &:dark > .code_inline { background: $warning 10%; color: $text-warning 95%; }
+        &:light > .code_inline { background: $error 5%; color: $text-error 95%; }
+        &:ansi > .code_inline { background: ansi_default; }
+        & > .h1 {
+            color: $markdown-h1-color;
+            background: $markdown-h1-background;
+            text-style: $markdown-h1-text-style;
+        }
+        & > .h2 {
+            color: $markdown-h2-color;
+            background: $markdown-h2-background;
+            text-style: $markdown-h2-text-style;
+        }
+        & > .h3 {
+            color: $markdown-h3-color;
+            background: $markdown-h3-background;
+            text-style: $markdown-h3-text-style;
+        }
+        & > .h4 {
+            color: $markdown-h4-color;
+            background: $markdown-h4-background;
+            text-style: $markdown-h4-text-style;
+        }
+        & > .h5 {
+            color: $markdown-h5-color;
+            background: $markdown-h5-background;
+            text-style: $markdown-h5-text-style;
+        }
+        & > .h6 {
+            color: $markdown-h6-color;
+            background: $markdown-h6-background;
+            text-style: $markdown-h6-text-style;
+        }
+        & > .rule { color: $secondary; }
+        & > .quote { background: $boost; }
+        &:dark > .edge { color: $text-primary 50%; }
+        &:light > .edge { color: $text-secondary; }
+        &:dark > .bullet { color: $text-primary; }
+        &:light > .bullet { color: $text-secondary; }
+        & > .code { color: rgb(210,210,210); background: $surface; }
+        & > .language { color: $text-muted; text-style: italic; }
     }
     """
 
+    class LinkClicked(Message):
+        """A link in the reply was clicked."""
+
+        def __init__(self, href: str) -> None:
+            super().__init__()
+            self.href = unquote(href)
+
     def __init__(self, markdown: str | None = None, *, classes: str | None = None) -> None:
-        super().__init__(markdown, classes=classes, parser_factory=reply_parser, open_links=False)
+        super().__init__(classes=classes)
+        self.source = ""
         self._parser = reply_parser()
-        self._open: list[_OpenBlock] = []
+        self._standing: list[_Standing] = []
+        self._num_settled = 0
         self._open_offset = 0
+        self._width = 0
+        self._is_stale = False
+        self._begins_with = markdown or ""
 
-    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """Places the blocks; those that stand are not measured again."""
-        return super().arrange(steady_size(size), optimal)
+    def on_mount(self) -> None:
+        """Shows what it begins with: colours are known now."""
+        if self._begins_with:
+            self.update(self._begins_with)
 
-    async def _on_mount(self, _: Mount) -> None:
-        # Textual would clear the document here, and with it what was appended before the mount.
-        _.prevent_default()
-        if self._initial_markdown:
-            await self.update(self._initial_markdown)
-            self._initial_markdown = None
-
-    def update(self, markdown: str) -> AwaitComplete:
+    def update(self, markdown: str) -> None:
         """Replaces the document."""
+        self.source, self._open_offset, self._num_settled = markdown, 0, 0
+        self._standing.clear()
+        self.finish()
+        self.refresh(layout=True)
 
-        async def replace() -> None:
-            async with self.lock:
-                with self.app.batch_update():
-                    await self.remove_children()
-                    self._markdown, self._open, self._open_offset = "", [], 0
-                    await self._grow(markdown)
-
-        return AwaitComplete(replace())
-
-    async def extend(self, text: str) -> None:
-        """Appends to the document; on return the widgets stand as if the whole had been drawn at once."""
+    def extend(self, text: str) -> None:
+        """Appends to the document; on return it stands as if the whole had been drawn at once."""
         if text:
-            async with self.lock:
-                with self.app.batch_update():
-                    await self._grow(text)
+            self.source += text
+            self._parse_open(can_settle="\n" in text)
 
-    async def _grow(self, text: str) -> None:
-        source = self.source + text
-        open_text = source[self._open_offset :]
+    def finish(self) -> None:
+        """Nothing comes any more: what had to stay open gets its last colours."""
+        self._parse_open(is_whole=True)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What stands, from the top."""
+        return [standing.piece for standing in self._standing]
+
+    def _parse_open(self, *, can_settle: bool = False, is_whole: bool = False) -> None:
+        open_text = self.source[self._open_offset :]
         lines = open_text.split("\n")
-        await self._replace_open(
-            [_part_of(tokens, lines) for tokens in top_level_blocks(self._parser.parse(open_text))]
-        )
-        self._markdown = source
-        if "\n" in text:
-            num_settled = settled_lines(self._parser, open_text)
-            self._open = [block for block in self._open if block.part.source_range[0] >= num_settled]
-            self._open_offset += sum(len(line) + 1 for line in lines[:num_settled])
+        blocks = list(top_level_blocks(self._parser.parse(open_text)))
+        num_settled = settled_lines(self._parser, open_text) if can_settle and len(blocks) > 1 else 0
+        settled: list[Piece] = []
+        still_open: list[Piece] = []
+        for place, block in enumerate(blocks):
+            start = (block[0].map or (0, 0))[0]
+            pieces = pieces_of(block, lines, self._coloured, is_open=not is_whole and place == len(blocks) - 1)
+            (settled if start < num_settled else still_open).extend(pieces)
+        self._replace_open([*settled, *still_open])
+        self._num_settled += len(settled)
+        self._open_offset += sum(len(line) + 1 for line in lines[:num_settled])
 
-    async def _replace_open(self, parts: list[_Part]) -> None:
-        """Brings the open blocks to the new state; only what differs is made anew."""
-        kept = [await self._replace_one(old, new) for old, new in zip(self._open, parts, strict=False)]
-        surplus = self._open[len(parts) :]
-        if surplus:
-            await self.remove_children([block.widget for block in surplus])
-        added = [_OpenBlock(widget=self._built(part), part=part) for part in parts[len(self._open) :]]
-        if added:
-            await self.mount_all([block.widget for block in added])
-        self._open = kept + added
+    def _coloured(self, code: str, language: str) -> Content:
+        return coloured(code, language, is_ansi=self.app.native_ansi_color, is_dark=self.app.current_theme.dark)
 
-    def _built(self, part: _Part, tokens: list[Token] | None = None) -> MarkdownBlock:
-        """A widget for the block, or for the tokens that are wanted of it."""
-        (widget,) = self._parse_markdown(tokens or part.tokens)
-        return _as_built(widget)
-
-    async def _replace_one(self, old: _OpenBlock, new: _Part) -> _OpenBlock:
-        widget = old.widget
-        is_same_kind = type(widget) is self.get_block_class(new.kind)
-        if not is_same_kind or not (old.part.source == new.source or await self._change(old, new)):
-            fresh = self._built(new)
-            await self.mount(fresh, after=widget)
-            await widget.remove()
-            return _OpenBlock(widget=fresh, part=new)
-        widget.source_range = new.source_range
-        return _OpenBlock(widget=widget, part=new)
-
-    async def _change(self, old: _OpenBlock, new: _Part) -> bool:
-        """Changes a widget to a block of its own kind; False where it has to be made anew."""
-        if isinstance(old.widget, MarkdownList):
-            return await self._change_items(old, new)
-        return await _change_text(old.widget, lambda: self._built(new))
-
-    async def _change_items(self, old: _OpenBlock, new: _Part) -> bool:
-        """Draws a list's items from the first one that differs; that one is changed in place where it can be."""
-        rows = [row for row in old.widget.children if isinstance(row, Horizontal)]
+    def _replace_open(self, pieces: list[Piece]) -> None:
+        """Brings the open pieces to the new state: from the first one that differs they are drawn anew."""
         num_same = 0
-        for old_source, new_source, _ in zip(old.part.item_sources, new.item_sources, rows, strict=False):
-            if old_source != new_source:
+        for standing, piece in zip(self._standing[self._num_settled :], pieces, strict=False):
+            if standing.piece.key != piece.key:
                 break
             num_same += 1
-        if num_same == len(new.items):
-            return len(rows) == num_same
-        fresh = [row for row in self._built(new, new.items_from(num_same)).compose() if isinstance(row, Horizontal)]
-        if rows and len(_bullet_of(rows[0])) != len(_bullet_of(fresh[0])):
-            return False  # All bullets get another width.
-        changed = rows[num_same:]
-        if changed and _bullet_of(changed[0]) == _bullet_of(fresh[0]) and await _change_row(changed[0], fresh[0]):
-            changed, fresh = changed[1:], fresh[1:]
-        if changed:
-            await old.widget.remove_children(changed)
-        if fresh:
-            await old.widget.mount_all(fresh)
-        return True
+        first = self._num_settled + num_same
+        before = self._num_lines
+        changed_from = self._standing[first].first_line if first < len(self._standing) else before
+        del self._standing[first:]
+        self._add(pieces[num_same:])
+        if self._num_lines != before:
+            self.refresh(layout=True)
+        elif changed_from < before:
+            self.refresh(Region(0, changed_from, max(1, self._width), before - changed_from))
 
+    def _add(self, pieces: list[Piece]) -> None:
+        """Draws pieces below what stands; their widths are those that were laid out last."""
+        if not self._width:  # Nothing was laid out yet: they are drawn then.
+            self._standing += [_Standing(piece=piece, lines=Lines(), first_line=0) for piece in pieces]
+            return
+        pen = Pen(widget=self, style=self.visual_style)
+        for piece in pieces:
+            before = self._standing[-1].lines if self._standing else Lines()
+            lines = Lines(first_text_line=before.next_text_line)
+            first_line = self._num_lines
+            draw(piece.blocks, self._width, pen, lines)
+            self._standing.append(_Standing(piece=piece, lines=lines, first_line=first_line))
 
-async def _change_text(widget: Widget, built: Callable[[], Widget]) -> bool:
-    """Changes what a block of code or a single text says; False where it is neither."""
-    if isinstance(widget, MarkdownFence):
-        fresh = built()
-        assert isinstance(fresh, MarkdownFence), "it is of the same kind"
-        await widget._update_from_block(fresh)
-    elif isinstance(widget, MarkdownParagraph | MarkdownHeader):
-        fresh = built()
-        assert isinstance(fresh, MarkdownBlock), "it is of the same kind"
-        widget._content = fresh._content
-        put_content(widget, fresh._content)
-    else:
-        return False
-    return True
+    @property
+    def _num_lines(self) -> int:
+        last = self._standing[-1] if self._standing else None
+        return last.first_line + len(last.lines.strips) if last is not None else 0
 
+    def _draw_stale(self) -> None:
+        """Draws everything anew, should its width or its colours be others now."""
+        if self._is_stale:
+            self._is_stale = False
+            pieces = self.pieces
+            self._standing.clear()
+            self._add(pieces)
 
-async def _change_row(row: Horizontal, fresh: Horizontal) -> bool:
-    """Changes an item of a list to one of the same parts; False where they differ in kind, or hold others in turn."""
-    parts = list(row.children[1].children)
-    fresh_parts = list(fresh._pending_children[1]._pending_children)
-    if list(map(type, parts)) != list(map(type, fresh_parts)):
-        return False
-    if not all(isinstance(part, MarkdownFence | MarkdownParagraph | MarkdownHeader) for part in parts):
-        return False
-    for part, fresh_part in zip(parts, fresh_parts, strict=True):
-        await _change_text(part, lambda fresh_part=fresh_part: fresh_part)
-    return True
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """The lines it takes in this width."""
+        if width > 0 and width != self._width:
+            self._width, self._is_stale = width, True
+        self._draw_stale()
+        return self._num_lines
 
+    def notify_style_update(self) -> None:
+        """The theme has changed, perhaps."""
+        super().notify_style_update()
+        self._is_stale = True  # The colours of what is around may still change: it is drawn when it is shown.
 
-def _part_of(tokens: list[Token], lines: list[str]) -> _Part:
-    is_list = tokens[0].type in ("bullet_list_open", "ordered_list_open")
-    items = tuple(top_level_blocks(tokens[1:-1], level=1)) if is_list else ()
-    return _Part(
-        tokens=tokens,
-        source=_lines_of(lines, _range_of(tokens)),
-        items=items,
-        item_sources=tuple(_lines_of(lines, _range_of(item)) for item in items),
-    )
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines of a part. Ready ones are kept: Textual would make all of them anew whenever one is added."""
+        if self.text_selection is not None or self.hover_style.link_id or self.opacity < 1 or crop.x:
+            return super().render_lines(crop)
+        self._draw_stale()
+        filters = self.get_line_filters()
+        _, background = self.background_colors
+        strips: list[Strip] = []
+        for y in range(crop.y, crop.bottom):
+            standing = self._standing_at(y)
+            strip = standing.ready.get(y) if standing is not None else None
+            if strip is None:
+                strip = self.render_line(y).adjust_cell_length(crop.width)
+                for line_filter in filters:
+                    strip = strip.apply_filter(line_filter, background)
+                if standing is not None:
+                    standing.ready[y] = strip
+            strips.append(strip.adjust_cell_length(crop.width))
+        return strips
 
+    def render_line(self, y: int) -> Strip:
+        """One line, the selected part of it marked."""
+        self._draw_stale()
+        standing = self._standing_at(y)
+        if standing is None:
+            return Strip.blank(self.size.width, self.visual_style.rich_style)
+        strip = standing.lines.strips[y - standing.first_line]
+        if (selection := self.text_selection) is not None:
+            strip = marked(strip, self._widened(selection), self.screen.get_component_rich_style("screen--selection"))
+        return strip._apply_link_style(self.link_style) if self.auto_links else strip
 
-def _range_of(tokens: list[Token]) -> tuple[int, int]:
-    first, last = tokens[0].map or (0, 0)
-    return first, last
+    def _standing_at(self, y: int) -> _Standing | None:
+        place = bisect_right(self._standing, y, key=lambda standing: standing.first_line) - 1
+        return self._standing[place] if place >= 0 and y < self._num_lines else None
 
+    # What is selected.
 
-def _as_built(block: MarkdownBlock) -> MarkdownBlock:
-    """The block without its wish to be laid out: mounting it does that, and once is enough."""
-    block._layout_required = False
-    for part in block._blocks:
-        _as_built(part)
-    return block
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text that is selected: as it was written, not as it is broken into lines; a table by tabs."""
+        text = "\n".join(line for standing in self._standing for line in standing.lines.text)
+        return self._widened(selection).extract(text).rstrip(), "\n"
 
+    def _widened(self, selection: Selection) -> Selection:
+        """The selection with the whole of each table that it begins or ends in."""
+        start, end = selection
+        for standing in self._standing:
+            for first, behind in standing.lines.whole:
+                if start is not None and first <= start.y < behind:
+                    start = Offset(0, first)
+                if end is not None and first <= end.y < behind:
+                    end = Offset(len(standing.lines.text[behind - 1 - standing.lines.first_text_line]), behind - 1)
+        return Selection(start, end)
 
-def _lines_of(lines: list[str], source_range: tuple[int, int]) -> str:
-    return "\n".join(lines[source_range[0] : source_range[1]])
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Another part is selected."""
+        self.refresh()
 
-
-def _bullet_of(row: Horizontal) -> str:
-    """The bullet in front of a list's item; a row that is not mounted yet holds its children aside."""
-    first = (row._pending_children or row.children)[0]
-    return first.symbol if isinstance(first, MarkdownBullet) else ""
+    async def action_link(self, href: str) -> None:
+        """A link was clicked."""
+        self.post_message(self.LinkClicked(href))

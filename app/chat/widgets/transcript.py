@@ -16,6 +16,7 @@ from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import Role
 from app.chat.widgets.blank_ground import BlankGround
 from app.chat.widgets.model_panel import ModelPanel
+from app.chat.widgets.steady_layout import SteadySize
 from app.chat.widgets.turn_views import QuestionView, ReplyView
 
 SHOWN_TURNS = 40
@@ -40,7 +41,7 @@ class WindowStart(Static):
         super().__init__(Content("─── the model sees what follows ───"))
 
 
-class Transcript(BlankGround, VerticalScroll, can_focus=False):
+class Transcript(BlankGround, SteadySize, VerticalScroll, can_focus=False):
     """Turns from the top, the latest at the end."""
 
     DEFAULT_CSS = """

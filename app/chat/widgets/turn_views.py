@@ -15,7 +15,6 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
-from textual.widget import MountError
 from textual.widgets import Static
 
 from app.chat.conversation import Turn, TurnState
@@ -24,7 +23,7 @@ from app.chat.widgets.attachment_bar import attachment_line
 from app.chat.widgets.blank_ground import BlankGround
 from app.chat.widgets.plain_title import PlainTitle
 from app.chat.widgets.reply_markdown import ReplyMarkdown
-from app.chat.widgets.steady_layout import steady_size
+from app.chat.widgets.steady_layout import SteadySize, steady_size
 from app.chat.widgets.thinking_fold import ThinkingFold
 
 _FRAME_S = 1 / 30
@@ -93,7 +92,7 @@ def _beginning(text: str) -> str:
     return f"{shown}\n… and {num_lines:,} more lines" if num_lines else f"{shown}… and {num_hidden:,} more characters"
 
 
-class ReplyView(BlankGround, Vertical):
+class ReplyView(BlankGround, SteadySize, Vertical):
     """A reply: its thinking folded, its text as Markdown, and a line below it where something has to be said."""
 
     DEFAULT_CSS = """
@@ -116,7 +115,6 @@ class ReplyView(BlankGround, Vertical):
         self._stream = NeutralisingStream()
         self._pending = self._stream.feed(turn.text) if is_live else ""
         self._drawing: asyncio.Task[None] | None = None
-        self._step: asyncio.Future[None] | None = None
         self._is_ready = asyncio.Event()
         self._thinking = ThinkingFold()
         self._body = ReplyMarkdown(None if is_live else neutralise(turn.text))
@@ -163,13 +161,14 @@ class ReplyView(BlankGround, Vertical):
         self._thinking.finish(is_live=True)
         if self._drawing is not None:
             self._drawing.cancel()
-            # What is being drawn comes to its end, or else the whole reply would have to be drawn anew.
-            await asyncio.wait([self._drawing, *([self._step] if self._step is not None else [])])
             self._drawing = None
-        await self._draw_pending()
+        await self._is_ready.wait()
+        self._draw_pending()
         whole = neutralise(turn.text)
         if self._body.source != whole and self.is_attached:
-            await self._body.update(whole)
+            self._body.update(whole)
+        elif self.is_attached:
+            self._body.finish()
         self.set_footnote(one_line(detail) or _FOOTNOTES.get(turn.state, ""), is_error=turn.state is TurnState.FAILED)
 
     def set_footnote(self, text: str, *, is_error: bool = False) -> None:
@@ -200,11 +199,11 @@ class ReplyView(BlankGround, Vertical):
             self._drawing = asyncio.create_task(self._draw_until_empty())
 
     async def _draw_until_empty(self) -> None:
+        await self._is_ready.wait()
         while self._pending and self.is_attached:
             # Processor time of the screen's thread: how busy the rest of the machine is does not count.
             began_s = time.thread_time()
-            self._step = asyncio.ensure_future(self._draw_pending())
-            await asyncio.shield(self._step)
+            self._draw_pending()
             await self._refreshed()
             work_s = time.thread_time() - began_s
             rest_s = min(_LONGEST_REST_S, max(_FRAME_S, _REST_PER_WORK * work_s))
@@ -216,12 +215,8 @@ class ReplyView(BlankGround, Vertical):
         self.call_after_refresh(is_refreshed.set)
         await is_refreshed.wait()
 
-    async def _draw_pending(self) -> None:
-        """Draws what has come. Raises nothing where it was left meanwhile: nobody misses the drawing."""
-        await self._is_ready.wait()
-        pending, self._pending = self._pending, ""
-        try:
-            await self._body.extend(pending)
-        except MountError:
-            if self.is_attached and not self.app._exit:
-                raise
+    def _draw_pending(self) -> None:
+        """Draws what has come, unless the chat was left meanwhile: then nobody misses the drawing."""
+        if self.is_attached:
+            pending, self._pending = self._pending, ""
+            self._body.extend(pending)

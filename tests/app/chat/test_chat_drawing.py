@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from chat_stage import FakeEngine, Script, Stage, chat
+from textual._compositor import ChopsUpdate
 from textual.widget import Widget
+from textual.widgets import Static
 
 from app.chat.engine_port import ReplyPiece
 from app.chat.widgets.near_compositor import NearCompositor
@@ -129,3 +131,80 @@ async def test_a_new_line_while_one_reads_further_up_moves_nothing(tmp_path: Pat
         assert [line.rstrip(" ▁▂▃▄▅▆▇█") for line in stage.lines()[:15]] == [line.rstrip(" ▁▂▃▄▅▆▇█") for line in shown]
         await stage.press("ctrl+end")
         await stage.until_shown("Paragraph 2 of many.")
+
+
+@pytest.mark.parametrize("asks_first", [False, True])
+async def test_no_drawing_is_lost(asks_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent to the terminal, put together, is what stands on the screen, also when somebody asked where a
+    widget out of sight is between a change and its layout."""
+    terminal = [" " * 80 for _ in range(24)]
+    render_update, reflow = NearCompositor.render_update, NearCompositor.reflow
+
+    def noting_update(self, *arguments, **options):
+        update = render_update(self, *arguments, **options)
+        if update is not None:
+            shown = ["".join(segment.text for segment in strip) for strip in self.render_strips()]
+            every_line = [(y, 0, 80) for y in range(24)]
+            for y, start, end in update.spans if isinstance(update, ChopsUpdate) else every_line:
+                terminal[y] = terminal[y][:start] + shown[y][start:end] + terminal[y][end:]
+        return update
+
+    def asking_reflow(self, *arguments):
+        if asks_first:
+            assert self.full_map is not None
+        return reflow(self, *arguments)
+
+    monkeypatch.setattr(NearCompositor, "render_update", noting_update)
+    monkeypatch.setattr(NearCompositor, "reflow", asking_reflow)
+    gate = threading.Event()
+    texts = long_reply(12)
+    async with chat(FakeEngine(scripts=[script_of(texts, gate, 6)] * 2), tmp_path / "chat.db") as stage:
+
+        async def holds() -> None:
+            await stage.pilot.pause(0.3)
+            assert [line.rstrip() for line in terminal] == stage.lines()
+
+        await stage.send("question")
+        await stage.until_shown("Paragraph 5 of many.")
+        await holds()
+        gate.set()
+        await stage.until_idle()
+        await holds()
+        await stage.press("pageup")
+        await holds()
+        transcript = stage.app.screen.query_one(Transcript)
+        note = Static("A line that comes and goes.")
+        await transcript.mount(note, before=0)
+        await stage.press("ctrl+home")
+        await holds()
+        for is_visible in (False, True):
+            note.visible = is_visible
+            await holds()
+        await note.remove()
+        await holds()
+        await stage.press("ctrl+end")
+        await stage.ask("question")
+        await holds()
+
+
+async def test_a_line_more_is_laid_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    texts = [*long_reply(20), "The last line.\n\n"]
+    async with chat(FakeEngine(scripts=[script_of(texts, gate, 20)]), tmp_path / "chat.db") as stage:
+        await stage.send("question")
+        await stage.until_shown("Paragraph 19 of many.")
+        await stage.pilot.pause(0.6)
+        layouts = [0]
+        reflow = NearCompositor.reflow
+
+        def counted_reflow(self, *arguments):
+            layouts[0] += 1
+            return reflow(self, *arguments)
+
+        monkeypatch.setattr(NearCompositor, "reflow", counted_reflow)
+        stage.app.screen.query_one(ReplyView).grow("One more line.\n\n", "")
+        await stage.until_shown("One more line.")
+        await stage.pilot.pause(0.3)
+        assert layouts == [1]
+        gate.set()
+        await stage.until_idle()

@@ -1,19 +1,19 @@
 """Markdown that grows piece by piece stands in the end, and on the way, as if it had been drawn at once."""
 
 import random
+from collections.abc import Iterable, Iterator
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import Label
-from textual.widgets._markdown import MarkdownBlock, MarkdownBullet
+from textual.geometry import Offset
+from textual.selection import Selection
 
 from app.chat.markdown_rules import reply_parser, settled_lines
-from app.chat.widgets.code_fence import CodeFence
+from app.chat.widgets import reply_markdown
+from app.chat.widgets.reply_blocks import Block, Code, Grid, Item, Quote, Words
 from app.chat.widgets.reply_markdown import ReplyMarkdown
-from app.chat.widgets.reply_table import TableGrid
 
 WORDS = [
     *("alpha", "beta", "gamma", "x[0]", "[/]", "[bold]", "[red]text[/red]", "`code`", "**strong**", "*em*", "~~gone~~"),
@@ -52,12 +52,20 @@ DOCUMENTS = 200
 
 
 class Stage(App[None]):
-    """A document that grows."""
+    """A document that grows, and one that gets its text at once."""
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll() as stage:
-            stage.display = False  # What stands where is tested elsewhere; laying it out takes most of the time.
-            yield ReplyMarkdown()
+        with VerticalScroll():
+            yield ReplyMarkdown(classes="growing")
+            yield ReplyMarkdown(classes="whole")
+
+    @property
+    def growing(self) -> ReplyMarkdown:
+        return self.query_one(".growing", ReplyMarkdown)
+
+    @property
+    def whole(self) -> ReplyMarkdown:
+        return self.query_one(".whole", ReplyMarkdown)
 
 
 def words(rng: random.Random, most: int = 8) -> str:
@@ -133,55 +141,35 @@ def pieces(rng: random.Random, text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-def label_text(label: Label) -> tuple[str, object]:
-    """A label's text and colours."""
-    content = label.content
-    assert isinstance(content, Content)
-    return content.plain, content.spans
+def contents_of(blocks: Iterable[Block]) -> Iterator[Content]:
+    """Every text that stands in the blocks."""
+    for block in blocks:
+        match block:
+            case Code():
+                yield Content(block.language)
+                yield block.content
+            case Words():
+                yield block.content
+            case Grid():
+                yield from (cell for row in block.rows for cell in row)
+            case Item() | Quote():
+                yield from contents_of(block.blocks)
 
 
-def parts_of(widget: Widget) -> list[Widget]:
-    """The children of a widget that stands, or those that it would have."""
-    return list(widget.children) if widget.is_attached else [*widget._pending_children, *widget.compose()]
-
-
-def standing(widget: Widget) -> list[object]:
-    """What a tree of blocks shows: kinds, texts and styles, in order."""
-    children = parts_of(widget)
-    shown: list[object] = [type(widget).__name__]
-    if isinstance(widget, CodeFence):
-        shown += [widget.lexer, *[label_text(label) for label in children if isinstance(label, Label)]]
-    elif isinstance(widget, TableGrid):
-        shown += [widget.cells]
-    elif isinstance(widget, MarkdownBullet):
-        shown += [widget.symbol]
-    elif isinstance(widget, MarkdownBlock):
-        shown += [widget._content.plain, [(span.start, span.end, str(span.style)) for span in widget._content.spans]]
-    return shown + [standing(child) for child in children]
-
-
-def drawn_at_once(text: str) -> list[object]:
-    """What a document shows that gets its whole text in one piece."""
-    document = ReplyMarkdown()
-    return [standing(block) for block in document._parse_markdown(reply_parser().parse(text))]
-
-
-def standing_in(document: ReplyMarkdown) -> list[object]:
-    """What a document shows."""
-    return [standing(block) for block in document.children]
+def contents(document: ReplyMarkdown) -> list[Content]:
+    return list(contents_of(block for piece in document.pieces for block in piece.blocks))
 
 
 def plain(document: ReplyMarkdown) -> str:
     """Every text that stands in the document."""
-    found: list[str] = []
-    for widget in document.walk_children():
-        if isinstance(widget, CodeFence):
-            found += [str(label.content) for label in widget.query(Label)]
-        elif isinstance(widget, TableGrid):
-            found.extend(cell for row in widget.cells for cell in row)
-        elif isinstance(widget, MarkdownBlock):
-            found.append(widget._content.plain)
-    return "\n".join(found)
+    return "\n".join(content.plain for content in contents(document))
+
+
+def standing(document: ReplyMarkdown) -> list[object]:
+    """What a document shows: its pieces, their texts and styles, and every line as it is drawn."""
+    styles = [(span.start, span.end, str(span.style)) for content in contents(document) for span in content.spans]
+    lines = [document.render_line(y) for y in range(document.get_content_height(document.size, document.size, 60))]
+    return [[piece.key for piece in document.pieces], plain(document), styles, lines]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -189,15 +177,15 @@ async def test_random_documents_cut_at_random_points(seed: int) -> None:
     rng = random.Random(seed)
     app = Stage()
     async with app.run_test(size=(80, 24)):
-        growing = app.query_one(ReplyMarkdown)
         for _ in range(DOCUMENTS // 4):
             text = a_document(rng)
-            await growing.update("")
+            app.growing.update("")
+            app.whole.update(text)
             for piece in pieces(rng, text):
-                await growing.extend(piece)
-            assert growing.source == text
-            assert standing_in(growing) == drawn_at_once(text), text
-            shown = plain(growing)
+                app.growing.extend(piece)
+            assert app.growing.source == text
+            assert standing(app.growing) == standing(app.whole), text
+            shown = plain(app.growing)
             assert [shown.count(word) for word in COUNTED] == [text.count(word) for word in COUNTED], text
 
 
@@ -207,10 +195,10 @@ async def test_each_step_stands_as_if_drawn_at_once() -> None:
     )
     app = Stage()
     async with app.run_test(size=(80, 24)):
-        growing = app.query_one(ReplyMarkdown)
         for size in range(1, len(text) + 1):
-            await growing.extend(text[size - 1])
-            assert standing_in(growing) == drawn_at_once(text[:size]), text[:size]
+            app.growing.extend(text[size - 1])
+            app.whole.update(text[:size])
+            assert standing(app.growing) == standing(app.whole), text[:size]
 
 
 async def test_no_word_is_lost() -> None:
@@ -222,9 +210,8 @@ async def test_no_word_is_lost() -> None:
     )
     app = Stage()
     async with app.run_test(size=(80, 24)):
-        document = app.query(ReplyMarkdown).first()
-        await document.extend(text)
-        shown = plain(document)
+        app.growing.extend(text)
+        shown = plain(app.growing)
     expected = ["one <b>two</b> <br> three", "<div>\nfour\n</div>", "[five]: http://six.org", "[/]"]
     expected += ["seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "line fourteen\nline fifteen"]
     assert [text for text in expected if text not in shown] == []
@@ -243,24 +230,100 @@ async def test_no_word_is_lost() -> None:
 async def test_text_that_markdown_leaves_out_is_shown(text: str, expected: list[str]) -> None:
     app = Stage()
     async with app.run_test(size=(80, 24)):
-        document = app.query_one(ReplyMarkdown)
-        await document.extend(text)
-        shown = plain(document)
+        app.growing.extend(text)
+        shown = plain(app.growing)
     assert [part for part in expected if part not in shown] == []
 
 
-async def test_what_is_settled_is_never_drawn_again() -> None:
+def pieces_drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The text of each piece that is drawn from now on."""
+    drawn: list[str] = []
+    draw = reply_markdown.draw
+
+    def noting_draw(blocks, *arguments):
+        drawn.append("\n".join(content.plain for content in contents_of(blocks)))
+        draw(blocks, *arguments)
+
+    monkeypatch.setattr(reply_markdown, "draw", noting_draw)
+    return drawn
+
+
+async def test_what_is_settled_is_never_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Stage()
-    async with app.run_test(size=(80, 24)):
-        document = app.query(ReplyMarkdown).first()
-        await document.extend("# Head\n\nfirst paragraph\n\n- a\n- b\n\n")
-        head, paragraph = document.children[:2]
-        rows = list(document.children[2].children)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.growing.extend("# Head\n\nfirst paragraph\n\n- a\n- b\n\n")
+        await pilot.pause()
+        drawn = pieces_drawn(monkeypatch)
         for piece in ("- c", " more\n", "- d\n\nlast", " words"):
-            await document.extend(piece)
-        assert list(document.children[:2]) == [head, paragraph]
-        assert list(document.children[2].children)[:2] == rows
-        assert plain(document).endswith("last words")
+            app.growing.extend(piece)
+        assert set(drawn) == {"c", "c more", "d", "last", "last words", ""}
+        assert plain(app.growing).endswith("last words")
+
+
+@pytest.mark.parametrize("opening", ["```python\n", "```\n", "- first\n"])
+async def test_a_line_more_costs_no_more_in_a_long_block(opening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "- item {}\n" if opening.startswith("-") else "value_{} = 'text'\n"
+    app = Stage()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.growing.extend(opening)
+        await pilot.pause()
+        drawn = pieces_drawn(monkeypatch)
+        costs: list[int] = []
+        for number in range(300):
+            drawn.clear()
+            app.growing.extend(line.format(number))
+            costs.append(sum(map(len, drawn)))
+        assert 0 < max(costs[150:]) <= max(costs[:150]) + 50
+        app.growing.extend("```\n" if "`" in opening else "")
+        app.growing.finish()
+        app.whole.update(app.growing.source)
+        assert standing(app.growing) == standing(app.whole)
+
+
+async def test_what_is_selected_is_copied_as_it_was_written() -> None:
+    paragraph = " ".join(f"word{number}" for number in range(30))
+    text = f"{paragraph}\n\n- one\n  - two\n\n| a | b |\n|---|---|\n| c | d |\n\n```py\nif x:\n    y()\n```\n"
+    app = Stage()
+    async with app.run_test(size=(60, 40)) as pilot:
+        app.growing.extend(text)
+        await pilot.pause()
+        everything, _ = app.growing.get_selection(Selection(None, None)) or ("", "")
+        assert everything == f"{paragraph}\n\n• one\n  ▪ two\n\na\tb\nc\td\n\npy\nif x:\n    y()"
+        table_line = everything.split("\n").index("c\td")
+        for start, end, expected in (
+            (Offset(4, 0), Offset(9, 0), "0 wor"),
+            (Offset(2, 2), Offset(3, 3), "one\n  ▪"),
+            (Offset(3, table_line), Offset(3, table_line), "a\tb\nc\td"),
+        ):
+            selection = Selection(start, end)
+            assert app.growing.get_selection(selection) == (expected, "\n")
+            app.screen.selections = {app.growing: selection}
+            await pilot.pause()
+            mark = app.screen.get_component_rich_style("screen--selection").bgcolor
+            marked = [
+                segment.text
+                for y in range(app.growing.size.height)
+                for segment in app.growing.render_line(y)
+                if segment.style is not None and segment.style.bgcolor == mark
+            ]
+            assert marked, expected
+            assert all(part.strip() in expected or "│" in part or "─" in part for part in marked)
+
+
+async def test_another_theme_and_another_width_draw_anew() -> None:
+    app = Stage()
+    text = "# Head\n\nSome `code` and\n\n```python\nx = 1\n```\n\n> quoted words\n"
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.growing.update(text)
+        await pilot.pause()
+        for theme in ("textual-light", "dracula"):
+            app.theme = theme
+            await pilot.pause()
+            app.whole.update(text)
+            assert standing(app.growing) == standing(app.whole)
+        await pilot.resize_terminal(30, 24)
+        await pilot.pause()
+        assert app.growing.render_line(0).cell_length == app.growing.size.width < 31
 
 
 def test_an_unfinished_line_settles_nothing() -> None:
