@@ -68,14 +68,17 @@ class _Screen:
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self.fileno = file.fileno
+        self.is_writing = False
 
     def write(self, text: str) -> None:
+        self.is_writing = True
         with suppress(OSError):
             self._file.write(text)
 
     def flush(self) -> None:
         with suppress(OSError):
             self._file.flush()
+        self.is_writing = False
 
 
 class TerminalDriver(LinuxDriver):
@@ -85,6 +88,13 @@ class TerminalDriver(LinuxDriver):
         super().__init__(*arguments, **options)
         if self._file is not None:
             self._file = cast("TextIO", _Screen(self._file))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal has not taken yet what was drawn last; whoever draws on has to wait for it then."""
+        writer = self._writer_thread
+        is_writing = isinstance(self._file, _Screen) and self._file.is_writing
+        return is_writing or (writer is not None and not writer._queue.empty())
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and lines as the terminal says them; COLUMNS and LINES only where it doesn't."""

@@ -130,6 +130,12 @@ class ChatScreen(Screen[None]):
         self.offers.close()
         self.device.fit(event.size.width)
 
+    def _on_timer_update(self) -> None:
+        """Textual's: draws what has changed. Not while the terminal is behind: the screen's thread would have to wait
+        for a slow one, and keys with it. The timer goes on, and what has changed meanwhile is drawn in one go."""
+        if not getattr(self.app._driver, "is_behind", False):
+            super()._on_timer_update()
+
     def wake(self) -> None:
         """Something came while nothing was expected."""
         if self._frames is not None:

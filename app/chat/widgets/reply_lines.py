@@ -192,9 +192,10 @@ def marked(strip: Strip, selection: Selection, style: RichStyle) -> Strip:
     """The line with what is selected of it in this style."""
     segments: list[Segment] = []
     for segment in strip:
-        place = segment.style.meta.get("offset") if segment.style is not None and segment.style._meta else None
+        shown = segment.style
+        place = shown.meta.get("offset") if shown is not None and shown._meta else None
         span = selection.get_span(place[1]) if place is not None else None
-        if place is None or span is None:
+        if shown is None or place is None or span is None:
             segments.append(segment)
             continue
         start, end = (bound - place[0] for bound in span)
@@ -202,5 +203,5 @@ def marked(strip: Strip, selection: Selection, style: RichStyle) -> Strip:
         start = min(max(0, start), end)
         for text, extra in ((segment.text[:start], None), (segment.text[start:end], style), (segment.text[end:], None)):
             if text:
-                segments.append(Segment(text, segment.style + extra if extra is not None else segment.style))
+                segments.append(Segment(text, shown + extra if extra is not None else shown))
     return Strip(segments, strip.cell_length)

@@ -29,7 +29,7 @@ from app.chat.widgets.thinking_fold import ThinkingFold
 _FRAME_S = 1 / 30
 _SPOKEN_FRAME_S = 2.0  # Whoever hears the screen hears every change of it.
 # So much of the machine may drawing take: the rest is for the model, and for the keys of the user.
-_SHARE_OF_MACHINE = 0.02
+_SHARE_OF_MACHINE = 0.015
 _REST_PER_WORK = max(1.0, 1 / (_SHARE_OF_MACHINE * (os.cpu_count() or 1)) - 1)
 _LONGEST_REST_S = 0.5
 _SHOWN_LINES = 60

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from app.chat.engine_port import ReplyPiece
 from app.chat.widgets.near_compositor import NearCompositor
+from app.chat.widgets.prompt import Prompt
 from app.chat.widgets.transcript import Transcript
 from app.chat.widgets.turn_views import ReplyView
 
@@ -208,3 +209,31 @@ async def test_a_line_more_is_laid_out_once(tmp_path: Path, monkeypatch: pytest.
         assert layouts == [1]
         gate.set()
         await stage.until_idle()
+
+
+async def test_nothing_is_drawn_while_the_terminal_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    texts = [*long_reply(3), *long_reply(60)]
+    async with chat(FakeEngine(scripts=[script_of(texts, gate, 3)]), tmp_path / "chat.db") as stage:
+        await stage.send("question")
+        await stage.until_shown("Paragraph 2 of many.")
+        await stage.pilot.pause(0.5)
+        drawn = [0]
+        render_update = NearCompositor.render_update
+
+        def counted_update(self, *arguments, **options):
+            drawn[0] += 1
+            return render_update(self, *arguments, **options)
+
+        monkeypatch.setattr(NearCompositor, "render_update", counted_update)
+        driver = stage.app._driver
+        monkeypatch.setattr(driver, "is_behind", True, raising=False)
+        gate.set()
+        await stage.until(lambda: stage.app.controller.phase == "idle", "the end of the reply")
+        await stage.press("k", "e", "y")
+        assert stage.app.screen.query_one(Prompt).text == "key"
+        assert drawn == [0]
+        monkeypatch.setattr(driver, "is_behind", False)
+        await stage.until_shown("Paragraph 59 of many.", "key")
+        await stage.pilot.pause(0.3)
+        assert 0 < drawn[0] < 10
