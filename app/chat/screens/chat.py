@@ -176,7 +176,7 @@ class ChatScreen(Screen[None]):
         before = self.prompt.text_before_cursor
         is_at_end = len(before) == len(text)
         offers = slash_offers(before, self.keys, self._choices) if is_at_end else []
-        self.offers.offer(offers or file_offers(before, Path.cwd()))
+        self.offers.offer(offers or file_offers(before, Path.cwd()), before)
         self.wake()
 
     def on_long_text_pasted(self, message: LongTextPasted) -> None:

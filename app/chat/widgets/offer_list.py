@@ -39,6 +39,7 @@ class OfferList(OptionList, can_focus=False):
     def __init__(self) -> None:
         super().__init__()
         self._offers: tuple[Offer, ...] = ()
+        self.before = ""
 
     @property
     def is_open(self) -> bool:
@@ -50,8 +51,12 @@ class OfferList(OptionList, can_focus=False):
         """The offer that the bar stands on."""
         return self._offers[self.highlighted or 0] if self._offers else None
 
-    def offer(self, offers: Sequence[Offer]) -> None:
-        """Shows these offers in place of those before; none at all hides the list."""
+    def offer(self, offers: Sequence[Offer], before: str = "") -> None:
+        """Shows these offers in place of those before; none at all hides the list.
+
+        before: the text before the cursor, which they complete.
+        """
+        self.before = before
         if tuple(offers) == self._offers:
             return
         self._offers = tuple(offers)

@@ -29,6 +29,11 @@ class Offers(Protocol):
     @property
     def is_open(self) -> bool: ...
     @property
+    def before(self) -> str:
+        """The text before the cursor that they complete."""
+        ...
+
+    @property
     def chosen(self) -> Offer | None: ...
     def move(self, step: int) -> None: ...
     def close(self) -> None: ...
@@ -56,7 +61,9 @@ class Prompt(TextArea):
         self._offers = offers
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._offers.is_open and self._takes_offer_key(event.key):
+        # What was typed in one go may be ahead of the list: that one then completes what is no longer there.
+        is_fresh = self._offers.is_open and self._offers.before == self.text_before_cursor
+        if is_fresh and self._takes_offer_key(event.key):
             event.prevent_default()
             event.stop()
         elif event.key == "enter" or event.key in _NEWLINE_KEYS:

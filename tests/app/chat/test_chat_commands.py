@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from chat_stage import FakeEngine, chat, says
+from textual import events
 from textual.command import CommandPalette
 
 from app.chat.app import ChatApp
@@ -176,3 +177,16 @@ def test_the_page_of_keys_fits_and_leaves_no_command_out(width: int) -> None:
     text = keys_text(key_table(), width)
     assert all(f"/{command.name}" in text for command in COMMANDS)
     assert max(map(len, text.split("\n"))) <= max(width, 40)
+
+
+async def test_a_command_typed_faster_than_its_offers_come_is_sent_as_it_is(tmp_path: Path) -> None:
+    async with chat(FakeEngine(), tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+        await stage.ask("question")
+        prompt = stage.app.screen.query_one(Prompt)
+        await stage.press("/")
+        await stage.until_shown("/new")
+        for character in "branch 1":
+            prompt.insert_text(character)  # Word of these edits has not come to the list yet.
+        await prompt._on_key(events.Key("enter", "\r"))
+        await stage.until_shown("What you send next follows turn 1.")
