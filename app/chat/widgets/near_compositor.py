@@ -43,5 +43,17 @@ class NearCompositor(Compositor):
         self._told = self._visible_map or {}
         return exposed
 
+    def update_widgets(self, widgets: set[Widget]) -> None:
+        """Marks what these have to be drawn anew.
+
+        One that was hidden for a moment, while somebody asked for the whole map, is not among the visible ones; it
+        stands where it was told to stand all the same.
+        """
+        super().update_widgets(widgets)
+        for widget in widgets - self.visible_widgets.keys():
+            geometry = self._told.get(widget)
+            if geometry is not None and (region := geometry.clip.intersection(geometry.region)):
+                self._dirty_regions.add(region)
+
     def _arrange_root(self, root: Widget, size: Size, visible_only: bool = True) -> tuple[CompositorMap, set[Widget]]:
         return super()._arrange_root(root, size, visible_only or self._is_reflowing)

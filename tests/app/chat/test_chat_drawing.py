@@ -181,6 +181,11 @@ async def test_no_drawing_is_lost(asks_first: bool, tmp_path: Path, monkeypatch:
         for is_visible in (False, True):
             note.visible = is_visible
             await holds()
+        note.display = False
+        assert stage.app.screen._compositor.full_map is not None
+        note.display = True
+        note.update("Another line, where it was.")
+        await holds()
         await note.remove()
         await holds()
         await stage.press("ctrl+end")
