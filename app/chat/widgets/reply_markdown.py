@@ -215,6 +215,8 @@ class ReplyMarkdown(SteadySize, Widget):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines of a part. Ready ones are kept: Textual would make all of them anew whenever one is added."""
+        if not self.is_attached:  # Just removed, while what still shows it is drawn once more.
+            return [Strip.blank(crop.width)] * crop.height
         if self.text_selection is not None or self.hover_style.link_id or self.opacity < 1 or crop.x:
             return super().render_lines(crop)
         self._draw_stale()

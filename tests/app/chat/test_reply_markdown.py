@@ -7,7 +7,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.geometry import Offset
+from textual.geometry import Offset, Region
 from textual.selection import Selection
 
 from app.chat.markdown_rules import reply_parser, settled_lines
@@ -333,3 +333,7 @@ def test_an_unfinished_line_settles_nothing() -> None:
     assert settled_lines(parser, "a\n\n# b\n") == 2
     assert settled_lines(parser, "a\n\n# b\n\nc") == 2
     assert settled_lines(parser, "") == 0
+
+
+def test_a_reply_that_was_just_removed_is_drawn_as_blank() -> None:
+    assert [strip.text for strip in ReplyMarkdown("words").render_lines(Region(0, 0, 4, 2))] == ["    ", "    "]
