@@ -134,10 +134,8 @@ async def test_a_new_line_while_one_reads_further_up_moves_nothing(tmp_path: Pat
         await stage.until_shown("Paragraph 2 of many.")
 
 
-@pytest.mark.parametrize("asks_first", [False, True])
-async def test_no_drawing_is_lost(asks_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was sent to the terminal, put together, is what stands on the screen, also when somebody asked where a
-    widget out of sight is between a change and its layout."""
+def recording_terminal(monkeypatch: pytest.MonkeyPatch, *, asks_first: bool) -> list[str]:
+    """24 lines that become what was sent to a terminal of 80 columns, put together."""
     terminal = [" " * 80 for _ in range(24)]
     render_update, reflow = NearCompositor.render_update, NearCompositor.reflow
 
@@ -157,6 +155,14 @@ async def test_no_drawing_is_lost(asks_first: bool, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(NearCompositor, "render_update", noting_update)
     monkeypatch.setattr(NearCompositor, "reflow", asking_reflow)
+    return terminal
+
+
+@pytest.mark.parametrize("asks_first", [False, True])
+async def test_no_drawing_is_lost(asks_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent to the terminal, put together, is what stands on the screen, also when somebody asked where a
+    widget out of sight is between a change and its layout."""
+    terminal = recording_terminal(monkeypatch, asks_first=asks_first)
     gate = threading.Event()
     texts = long_reply(12)
     async with chat(FakeEngine(scripts=[script_of(texts, gate, 6)] * 2), tmp_path / "chat.db") as stage:
