@@ -19,7 +19,8 @@ class ActiveReply:
     def __init__(self, turn: Turn) -> None:
         self.turn_id = turn.id
         self.speed = SpeedMeter()
-        self.prompt_tokens = 0
+        self._read_tokens = 0
+        self._tokens_before = 0
         self.prefill: tuple[int, int] | None = None
         self.has_begun = False
         self.is_stopping = False
@@ -46,6 +47,15 @@ class ActiveReply:
         self.speed.pause()
         self._knows_ids = self._knows_ids and (not self._ids or self._turn.vocabulary == facts.vocabulary)
         self._turn = replace(self._turn, model=facts.name, vocabulary=facts.vocabulary)
+
+    def begin(self, read_tokens: int) -> None:
+        """The model reads so many tokens first: the prompt, and what the reply has already."""
+        self._read_tokens, self._tokens_before = read_tokens, self.speed.num_tokens
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens of the window that are taken by now."""
+        return self._read_tokens + self.speed.num_tokens - self._tokens_before
 
     def grow(self, piece: ReplyGrew) -> None:
         """Takes in what came."""

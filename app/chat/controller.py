@@ -295,7 +295,7 @@ class ChatController:
     def _take_reply_event(self, reply: ActiveReply, event: events.ReplyEvent) -> None:
         match event:
             case events.ReplyStarted():
-                reply.prompt_tokens = event.prompt_tokens
+                reply.begin(event.prompt_tokens)
             case events.PrefillAdvanced():
                 reply.prefill = (event.done, event.total)
             case events.WindowFull():

@@ -257,7 +257,7 @@ class EngineThread:
         facts = engine.facts
         turns = prompt_turns(request.conversation, facts.vocabulary)
         prompt_tokens = _size(engine, request, turns)
-        if request.is_full or prompt_tokens + _least_room(facts.context_size) > facts.context_size:
+        if request.is_full or prompt_tokens + least_room(facts.context_size) > facts.context_size:
             self._mailbox.post(self._full_window(engine, request, prompt_tokens))
             return None
         turn_id = request.turn_id
@@ -313,7 +313,7 @@ class EngineThread:
                 low = middle + 1
         if fitting is None and starts:
             size = size_from(starts[-1])
-            if size + _least_room(facts.context_size) <= facts.context_size:
+            if size + least_room(facts.context_size) <= facts.context_size:
                 fitting = (starts[-1], size)
         smaller = None
         if fitting is not None:
@@ -340,7 +340,7 @@ def summary_tokens(context_size: int) -> int:
     return min(_SUMMARY_TOKENS, context_size // _LEAST_ROOM_SHARE)
 
 
-def _least_room(context_size: int) -> int:
+def least_room(context_size: int) -> int:
     """The tokens that must be left for a reply worth beginning."""
     return min(_LEAST_ROOM_TOKENS, context_size // _LEAST_ROOM_SHARE)
 

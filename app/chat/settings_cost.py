@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from app.chat.engine_thread import least_room
 from app.chat.events import WindowFull
 from app.chat.model_desk import ModelDesk, changed_keys, needs_load
 from app.chat.model_port import Bill, ShelfFault
@@ -81,6 +82,9 @@ def larger_window(desk: ModelDesk, window: WindowFull) -> LargerWindow:
         cost = cost_of(desk, wanted, 0)
     if not cost.can_be_paid:
         return LargerWindow(words=f"Enlarging is no way on. {cost.sentence}")
+    size = wanted.ctx_size or 0
+    if window.used_tokens + least_room(size) > size:
+        return LargerWindow(words=f"Enlarging is no way on: {size:,} tokens are the most that can be had")
     return LargerWindow(
         words=f"Enlarge the window to {wanted.ctx_size:,} tokens. {cost.sentence}",
         preferences=wanted,

@@ -32,12 +32,12 @@ class StatusKeeper:
         if not reply.has_begun:
             done, total = reply.prefill or (0, 0)
             share = f" {100 * done // total} %" if total else ""
-            self.tell(activity=f"reading{share}", used_tokens=reply.prompt_tokens or None)
+            self.tell(activity=f"reading{share}", used_tokens=reply.used_tokens or None)
         else:
             self.tell(
                 activity="stopping" if reply.is_stopping else "writing",
                 tokens_per_s=reply.speed.tokens_per_s,
-                used_tokens=reply.prompt_tokens + reply.speed.num_tokens,
+                used_tokens=reply.used_tokens,
             )
 
     def tell_end(self, figures: ReplyFigures) -> None:

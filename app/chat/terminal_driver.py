@@ -1,19 +1,24 @@
 """The terminal: bytes to keys and pastes, its size, and its end.
 
-Owns what Textual's driver gets wrong: what follows an escape inside a paste would be taken for keys (Enter sends,
-Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, a size that the environment inherited from another terminal
-would count for more than this terminal's own, and a chat whose terminal was closed, or that was stopped and continued
-from outside, would get a second thread that reads keys and never ends. Knows nothing of what keys do.
+Owns what Textual's driver gets wrong: Alt+B and Alt+F would be taken for Ctrl and an arrow, Alt and a letter that is
+held down for text, the screen would be drawn on stderr, which may be a file, what follows an escape inside a paste
+would be taken for keys (Enter sends, Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, a size that the
+environment inherited from another terminal would count for more than this terminal's own, and a chat whose terminal
+was closed, or that was stopped and continued from outside, would get a second thread that reads keys and never ends.
+Knows nothing of what keys do.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
+import sys
 from codecs import getincrementaldecoder
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
+from textual import events
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
@@ -23,6 +28,19 @@ _END = "\x1b[201~"
 _ESCAPE_PICTURE = "\u241b"
 _READ_BYTES = 4096
 _TICK_S = 0.1
+# On macOS, terminals send these for Option and an arrow, and Option+B writes a letter.
+_ARROWS = ("\x1bb", "\x1bf") if sys.platform == "darwin" else ()
+
+
+class KeyParser(XTermParser):
+    """Textual's parser, which knows at once that an escape and a letter or digit are Alt and that key."""
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        last = sequence[1:]
+        is_alt = len(sequence) == 2 and sequence[0] == "\x1b" and last.isascii() and (last.islower() or last.isdigit())
+        if is_alt and sequence not in _ARROWS:
+            return (events.Key(f"alt+{last}", None),)
+        return super()._sequence_to_key_events(sequence, alt)
 
 
 class PasteGuard:
@@ -86,8 +104,7 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        if self._file is not None:
-            self._file = cast("TextIO", _Screen(self._file))
+        self._file = cast("TextIO", _Screen(sys.__stdout__ or self._file))
 
     @property
     def is_behind(self) -> bool:
@@ -123,7 +140,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Reads until the driver is told to stop, or the terminal is closed, which ends the chat."""
-        parser, guard = XTermParser(self._debug), PasteGuard()
+        parser, guard = KeyParser(self._debug), PasteGuard()
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)

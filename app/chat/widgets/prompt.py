@@ -45,6 +45,9 @@ class Prompt(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send", show=False),
         Binding(",".join(_NEWLINE_KEYS), "newline", "New line", show=False),
+        # As in a shell, where no command has these keys.
+        Binding("alt+b", "cursor_word_left", "Word left", show=False),
+        Binding("alt+f", "cursor_word_right", "Word right", show=False),
     ]
 
     def __init__(self, offers: Offers) -> None:

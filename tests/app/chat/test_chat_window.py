@@ -144,6 +144,34 @@ async def test_a_model_that_was_trained_for_no_more_can_not_be_enlarged(tmp_path
         await stage.until_shown("ended because the window is full")
 
 
+async def test_a_larger_window_that_would_be_full_too_is_not_offered(tmp_path: Path) -> None:
+    engine = engine_with()
+    engine.facts = replace(engine.facts, trained_context_size=2 * WINDOW)
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
+        await stage.until_idle()
+        await stage.send("q " * 200)
+        await stage.until_shown("Enlarging is no way on: 160 tokens are the most that can be had")
+        await stage.press("up", "enter")
+        await stage.until_shown("ended because the window is full")
+
+
+async def test_the_tokens_of_a_reply_that_goes_on_are_counted_once(tmp_path: Path) -> None:
+    gate = threading.Event()
+    engine = engine_with()
+    engine.facts = replace(engine.facts, trained_context_size=4096)
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
+        await stage.until_idle()
+        begun = says("one two three four ", end=EndReason.WINDOW)
+        engine.scripts = [begun, says("five six", gate=gate, num_before_gate=1)]
+        await stage.send("q")
+        await stage.until_shown("Enlarge the window to 160 tokens")
+        await stage.press("up", "enter")
+        # 2 tokens of the question, 5 that had come before, and 1.
+        await stage.until_shown("one two three four five", "writing", "context 8 of 160")
+        gate.set()
+        await stage.until_idle()
+
+
 async def test_what_is_typed_while_it_is_asked_is_not_lost(tmp_path: Path) -> None:
     async with chat(engine_with(), tmp_path / "chat.db", size=(100, 30)) as stage:
         await fill(stage, 5)

@@ -1,13 +1,16 @@
 """What comes from the terminal: pastes with escape sequences in them, and bytes that are no UTF-8."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from terminal import Terminal
+from textual.events import Key
 
-from app.chat.terminal_driver import PasteGuard
+from app.chat import terminal_driver
+from app.chat.terminal_driver import KeyParser, PasteGuard
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
@@ -34,6 +37,23 @@ def test_character_by_character() -> None:
 def test_a_key_is_not_held_back() -> None:
     guard = PasteGuard()
     assert [guard.feed(text) for text in ("\x1b", "[", "20", "x", "\x1b")] == ["\x1b", "[", "20", "x", "\x1b"]
+
+
+def test_alt_and_a_letter_is_no_arrow_and_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_driver, "_ARROWS", ())
+    keys = [event.key for event in KeyParser().feed("\x1bb\x1bf\x1bu\x1bu\x1b[1;5D") if isinstance(event, Key)]
+    assert keys == ["alt+b", "alt+f", "alt+u", "alt+u", "ctrl+left"]
+
+
+def test_the_screen_is_drawn_where_stderr_is_a_file(tmp_path: Path) -> None:
+    words = shlex.join([sys.executable, "-m", "app", "chat", str(tmp_path / "none.gguf")])
+    command = ["sh", "-c", f"exec {words} 2>{shlex.quote(str(tmp_path / 'log'))}"]
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    with Terminal(command, environment=environment, folder=ROOT, columns=90, lines=30) as terminal:
+        terminal.wait_for(lambda screen: "Write a message" in screen, "the input", timeout_s=PATIENCE_S)
+        terminal.send("\x11")
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
+    assert "\x1b" not in (tmp_path / "log").read_text()
 
 
 def test_no_paste_and_no_byte_steers_or_ends_the_chat(tmp_path: Path) -> None:
