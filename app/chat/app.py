@@ -138,7 +138,8 @@ class ChatApp(App[None]):
         """What the command palette offers besides themes and the like: the commands that can be done now."""
         for command in COMMANDS:
             if command.in_palette and not command.refusal(self._chat):
-                yield SystemCommand(command.title, f"{command.help} ({command.usage})", self._caller_of(command))
+                usage = command.usage.replace("[", "\\[")  # the palette reads markup
+                yield SystemCommand(command.title, f"{command.help} ({usage})", self._caller_of(command))
         yield from super().get_system_commands(screen)
 
     def _caller_of(self, command: Command) -> Callable[[], None]:

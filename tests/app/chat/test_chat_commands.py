@@ -136,6 +136,10 @@ async def test_the_palette_offers_what_can_be_done(tmp_path: Path) -> None:
         await stage.until_shown("Another reply")
         await stage.press("enter", "enter")
         await stage.until_shown("two")
+        await stage.press("ctrl+p")
+        await stage.until(lambda: isinstance(stage.app.screen, CommandPalette))
+        await stage.press(*"branch")
+        await stage.until_shown("(/branch [N])")
 
 
 async def test_keys_of_the_settings_take_the_place_of_the_commands_own(tmp_path: Path) -> None:
