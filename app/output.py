@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import TextIO
 
-from app.errors import OutputClosedError, Report
+from app.errors import AppError, OutputClosedError, Report
 from app.progress import ProgressBar
 
 _USUAL_COLUMNS = 80
@@ -47,7 +47,7 @@ class Console:
             raise OutputClosedError
 
     def text(self, text: str) -> None:
-        """Write to stdout at once.  Raises OutputClosedError when nobody reads."""
+        """Write to stdout at once.  Raises OutputClosedError when nobody reads, AppError where it can't be written."""
         with self._lock:
             self._clear_line()
             self.require_reader()
@@ -57,6 +57,8 @@ class Console:
                 self._stdout.flush()
             except (BrokenPipeError, ValueError) as error:
                 raise OutputClosedError from error
+            except OSError as error:
+                raise AppError(f"Standard output can't be written: {error.strerror or error}.") from error
 
     def json(self, value: object) -> None:
         """One JSON value on one line of stdout, control characters escaped as JSON has them."""

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from runtime.errors import ConstraintError, OptionError
 from runtime.grammar_mask import GrammarMask
@@ -179,8 +179,10 @@ def _make_tokenizer(texts: TokenTexts, encode: Callable[[bytes], list[int]]) -> 
 
 def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
     try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        schema = json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise _refused("json_schema", "it is nested too deeply", "") from error
+    except ValueError as error:
         place = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         fault = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise _refused("json_schema", f"it is no JSON: {fault}", place) from error
@@ -200,6 +202,10 @@ def _compile_schema(text: str, tokenizer: LLTokenizer) -> LLMatcher:
         return _first_line(_schema_matcher({**part, **shared}, tokenizer).get_error()) == fault
 
     raise _refused("json_schema", fault, place_of_fault(schema, fails))
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number there")
 
 
 def _schema_matcher(schema: dict[str, Any], tokenizer: LLTokenizer) -> LLMatcher:

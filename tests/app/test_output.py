@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 
@@ -73,3 +74,12 @@ def test_faults_of_the_rooms_below_are_sentences_already() -> None:
     for error in (DownloadError("No network."), EngineError("No room.")):
         assert report_of(error) == Report(message=str(error), hint=None, status=1)
     assert report_of(MemoryError()).hint == "choose a smaller model, or a smaller context with --ctx-size."
+
+
+def test_a_full_stdout_is_told_by_its_name() -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(AppError, match=r"^Standard output can't be written: No space left on device\.$"):
+        Console(Full(), io.StringIO()).text("text")

@@ -257,6 +257,8 @@ def test_guessing_ahead_changes_nothing(
     ("kind", "text", "place", "fault"),
     [
         ("json_schema", '{"a":', "line 1, column 6", "no JSON"),
+        ("json_schema", '{"const": NaN}', "", "it is no JSON: NaN"),
+        ("json_schema", '{"not": ' * 100_000, "", "nested too deeply"),
         ("json_schema", "[1]", "", "expected an object"),
         ("json_schema", '{"type": "strin"}', "#", "strin"),
         (
