@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kernels_cpu import operands
 from kernels_cpu.activations import RECORDS, terms_for
 from kernels_cpu.expert_buffers import expert_buffers
-from kernels_cpu.experts import WEIGHINGS
 from kernels_cpu.operands import Layout, float_word
 from kernels_cpu.plan import Matrix
 from models.program import Buffer, MixExperts
@@ -70,7 +69,7 @@ class ExpertSteps:
         operation, maker = self.operation, self.maker
         choices = {**self._choices(), "num_experts": operation.num_experts}
         factors = {
-            "weighing": WEIGHINGS.index(operation.weighing), "preference": maker.vector(operation.preference),
+            "weighing": operands.WEIGHINGS.index(operation.weighing), "preference": maker.vector(operation.preference),
             "expert_scale": maker.vector(operation.expert_scale), "scale": float_word(operation.scale),
         }  # fmt: skip
         scores = maker.floats("scores", operation.router.out)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from numba import njit
 
 from kernels_cpu.activations import RECORDS
-from kernels_cpu.operands import CHOOSE, EXPERT_PRODUCT, GATHER, GATHER_FLOATS, GROUP, MIX
+from kernels_cpu.operands import CHOOSE, EXPERT_PRODUCT, GATHER, GATHER_FLOATS, GROUP, MIX, WEIGHINGS
 from kernels_cpu.packed_formats import FLOAT_FORMATS
 from kernels_cpu.product import LANES, SMALL_TILE, STACK_BYTES, STORE, WIDE_TILE, finish, make_tile
 from kernels_cpu.product_floats import make_float_tile
@@ -34,11 +34,9 @@ from kernels_cpu.vectors import (
     types,
     word,
 )  # fmt: skip
-from models.program import Weighing
 
 TAKEN = types.float32(-3.4e38)
-WEIGHINGS: tuple[Weighing, ...] = ("softmax", "softmax_of_all", "sigmoid", "normalized_sigmoid")
-SOFTMAX, SOFTMAX_OF_ALL, SIGMOID, NORMALIZED_SIGMOID = range(4)
+SOFTMAX, SOFTMAX_OF_ALL, SIGMOID, NORMALIZED_SIGMOID = range(len(WEIGHINGS))
 
 
 @njit(types.float32(types.float32), **INLINE)

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from models.program import Weighing
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -118,7 +120,8 @@ GATE = Layout(("gate", "gate_stride", "up", "up_stride", "width", "mode"))
 
 # route: 32-bit words [token][num_used experts, then weights, then pairs]; starts: int32 [experts + 1], the first pair
 # of each; pair_tokens: int32 [pair]; num_pairs: address of the word that holds their number
-# weighing: index in experts.WEIGHINGS; preference, expert_scale: float32 [expert], 0: none; scale: float32
+# weighing: index in WEIGHINGS; preference, expert_scale: float32 [expert], 0: none; scale: float32
+WEIGHINGS: tuple[Weighing, ...] = ("softmax", "softmax_of_all", "sigmoid", "normalized_sigmoid")
 CHOOSE = Layout(
     ("scores", "scores_stride", "num_experts", "num_used", "route", "route_stride", "weighing", "preference",
      "expert_scale", "scale")

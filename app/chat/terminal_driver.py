@@ -110,8 +110,9 @@ class TerminalDriver(LinuxDriver):
     def is_behind(self) -> bool:
         """Whether the terminal has not taken yet what was drawn last; whoever draws on has to wait for it then."""
         writer = self._writer_thread
-        is_writing = isinstance(self._file, _Screen) and self._file.is_writing
-        return is_writing or (writer is not None and not writer._queue.empty())
+        if writer is None or not writer.is_alive():
+            return False
+        return not writer._queue.empty() or (isinstance(self._file, _Screen) and self._file.is_writing)
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and lines as the terminal says them; COLUMNS and LINES only where it doesn't."""

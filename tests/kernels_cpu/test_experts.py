@@ -36,6 +36,7 @@ def route(level: str, scores: np.ndarray) -> Routes:
     call(
         level, "experts-choose", count, scores=(given := scores.copy()), scores_stride=given.strides[0],
         num_experts=NUM_EXPERTS, num_used=NUM_USED, route=table, route_stride=table.strides[0],
+        weighing=0, preference=0, expert_scale=0, scale=1.0,
     )  # fmt: skip
     starts, tokens = np.full(NUM_EXPERTS + 1, -1, np.int32), np.full(count * NUM_USED, -1, np.int32)
     call(
@@ -160,8 +161,9 @@ def test_products_are_those_of_each_pair_and_do_not_depend_on_the_batch(
         assert same_bits(products(level, format_name, terms, x[:count], raw, bias), found[:count])
 
 
+@pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_experts_give_is_added_by_weight(level: str) -> None:
+def test_what_experts_give_is_added_by_weight(level: str, *, adds: bool) -> None:
     rng = np.random.default_rng(6)
     routes = route(level, scores_of())
     y = rng.standard_normal((NUM_TOKENS * NUM_USED, 80)).astype(np.float32)
@@ -170,8 +172,9 @@ def test_what_experts_give_is_added_by_weight(level: str) -> None:
     out[:] = start
     call(
         level, "experts-mix", NUM_TOKENS, route=routes.raw, route_stride=routes.raw.strides[0], num_used=NUM_USED,
-        y=y, y_stride=y.strides[0], out=out, out_stride=out.strides[0], width=80,
+        y=y, y_stride=y.strides[0], out=out, out_stride=out.strides[0], width=80, add=adds,
     )  # fmt: skip
     memory.check()
-    expected = start + np.einsum("tr,trc->tc", routes.weights.astype(np.float64), y[routes.pairs].astype(np.float64))
+    expected = np.einsum("tr,trc->tc", routes.weights.astype(np.float64), y[routes.pairs].astype(np.float64))
+    expected += start if adds else 0.0
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)

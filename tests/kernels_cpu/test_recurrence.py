@@ -91,6 +91,7 @@ def learnt(level: str, x: Array, decay: Array, learn: Array, rate: Array, shift:
             out_stride=out.strides[0], rate=rate, shift=shift, epsilon=DELTA.epsilon, scale=state.key_dim**-0.5,
             num_heads=state.num_heads, num_key_heads=DELTA.num_key_heads, key_dim=state.key_dim,
             value_dim=state.value_dim, runs=run, states=states, state_bytes=states.strides[0], offset=0,
+            is_grouped=0,
         )  # fmt: skip
     memory.check()
     states_memory.check()

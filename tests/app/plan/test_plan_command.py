@@ -37,15 +37,15 @@ def test_the_table_names_every_part_of_the_bill(large: Path) -> None:
         "                      CPU       GPU",
         "weights          429.8 MB    4.2 GB",
         "KV cache f16      33.6 MB    1.0 GB",
-        "workspace        112.7 MB  192.7 MB",
+        "workspace        105.4 MB  185.2 MB",
         "driver, graphs          -  402.7 MB",
-        "total            576.1 MB    5.8 GB",
+        "total            568.8 MB    5.8 GB",
         "free              68.7 GB    6.4 GB",
         "to be left free  536.9 MB  536.9 MB",
         "                     fits      fits",
         "",
         "layers   the last 31 of 32 on the Fake 6 GB",
-        "context  8192 tokens; 8576 would fit, of 131072 that it was trained for",
+        "context  8192 tokens; 8640 would fit, of 131072 that it was trained for",
         "batch    512 tokens",
         "threads  2",
     ]
@@ -88,7 +88,7 @@ def test_a_plan_that_does_not_fit_is_shown_and_fails(large: Path, tmp_path: Path
     assert "too much" in stdout and "layers   all 32 on the imagined GPU of 6 GB" in stdout
     assert stderr.startswith("tandem: With a context of 32768 tokens, 32 layers and the head take 9.5 GB (")
     assert stderr.endswith(
-        "What fits: -ngl 19, or -c 5056, or -c 9536 with -ctk q8_0 -ctv q8_0, or -c 17920 with -ctk q4_0 -ctv q4_0.\n"
+        "What fits: -ngl 19, or -c 5120, or -c 9664 with -ctk q8_0 -ctv q8_0, or -c 18176 with -ctk q4_0 -ctv q4_0.\n"
     )
 
 
