@@ -98,6 +98,15 @@ class _Screen:
             self._file.flush()
         self.is_writing = False
 
+    def let_go(self) -> None:
+        """Leaves nothing to be written: Python writes what is left at its end, and fails where nobody takes it."""
+        try:
+            self._file.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._file.fileno())
+            os.close(nowhere)
+
 
 class TerminalDriver(LinuxDriver):
     """Textual's driver, put right."""
@@ -113,6 +122,12 @@ class TerminalDriver(LinuxDriver):
         if writer is None or not writer.is_alive():
             return False
         return not writer._queue.empty() or (isinstance(self._file, _Screen) and self._file.is_writing)
+
+    def close(self) -> None:
+        """Ends the writing."""
+        super().close()
+        if isinstance(self._file, _Screen):
+            self._file.let_go()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and lines as the terminal says them; COLUMNS and LINES only where it doesn't."""

@@ -1,6 +1,7 @@
 """What comes from the terminal: pastes with escape sequences in them, and bytes that are no UTF-8."""
 
 import os
+import pty
 import shlex
 import sys
 from pathlib import Path
@@ -73,3 +74,17 @@ def test_no_paste_and_no_byte_steers_or_ends_the_chat(tmp_path: Path) -> None:
         wait("three\ufffd\ufffd four")
         terminal.send("\x11")
         assert terminal.wait(timeout_s=PATIENCE_S) == 0
+
+
+def test_what_a_closed_terminal_did_not_take_is_forgotten() -> None:
+    """Or else Python would write it at its end, fail, and exit with 120."""
+    master, slave = pty.openpty()
+    with open(slave, "w", encoding="utf-8") as file:
+        screen = terminal_driver._Screen(file)
+        os.close(master)
+        screen.write("nobody reads this")
+        screen.flush()
+        with pytest.raises(OSError, match="Input/output"):
+            file.flush()
+        screen.let_go()
+        file.flush()
