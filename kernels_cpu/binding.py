@@ -30,7 +30,8 @@ from kernels_cpu.plan import (  # fmt: skip
     make_plan,
 )
 from kernels_cpu.shape_checks import MAX_TILE_ROWS
-from kernels_cpu.steps import HEADER, Places, Step, StepMaker
+from kernels_cpu.step_pieces import HEADER, Places, Step
+from kernels_cpu.steps import StepMaker
 from kernels_cpu.team import Team
 from kernels_cpu.weights import Packer
 from models.program import Attend, Buffer, Rope

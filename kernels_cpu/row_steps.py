@@ -5,28 +5,24 @@ Owns their operands.  Works on addresses that binding.py took from its arenas.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kernels_cpu import operands
 from kernels_cpu.operands import float_word
+from kernels_cpu.step_pieces import Step, StepPieces
 from models.program import Scale, SoftCap, WeighRows
 
-if TYPE_CHECKING:
-    from kernels_cpu.steps import Step, StepMaker
 
-
-def row_step(maker: StepMaker, operation: SoftCap | Scale | WeighRows) -> Step:
+def row_step(pieces: StepPieces, operation: SoftCap | Scale | WeighRows) -> Step:
     """The step of one such operation: a chunk is a row."""
     x = operation.x
-    values = {**maker.floats("x", x), "width": x.width}
+    values = {**pieces.floats("x", x), "width": x.width}
     match operation:
         case SoftCap():
             kernel, layout = "cap", operands.CAP
             values["cap"] = float_word(operation.cap)
         case Scale():
             kernel, layout = "scale", operands.SCALE
-            values["weight"] = maker.vector(operation.weight)
+            values["weight"] = pieces.vector(operation.weight)
         case WeighRows():
             kernel, layout = "weigh", operands.WEIGH
-            values |= maker.floats("by", operation.by)
-    return maker.step(f"row-{kernel}", layout, values, 1, maker.count_of(x))
+            values |= pieces.floats("by", operation.by)
+    return pieces.step(f"row-{kernel}", layout, values, 1, pieces.count_of(x))

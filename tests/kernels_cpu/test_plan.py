@@ -13,7 +13,7 @@ from kernels_cpu.activations import Precision
 from kernels_cpu.binding import OPERAND_BYTES, write_table
 from kernels_cpu.isa import choose
 from kernels_cpu.plan import Plan, make_plan, padded_tokens
-from kernels_cpu.steps import Step
+from kernels_cpu.step_pieces import Step
 from models.description import load_description
 from models.gguf_file import open_model_file
 from models.segments import Segment, whole

@@ -15,7 +15,7 @@ from kernels import Guarded, addresses, floats
 from kernels_cpu import operands, table
 from kernels_cpu.binding import OPERAND_BYTES, write_table
 from kernels_cpu.operands import float_word
-from kernels_cpu.steps import HEADER, Step
+from kernels_cpu.step_pieces import HEADER, Step
 from kernels_cpu.team import Team
 
 Array = np.ndarray[Any, np.dtype[Any]]
