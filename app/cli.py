@@ -76,7 +76,7 @@ def _run(arguments: list[str], console: Console) -> int:
         return int(stop.code or 0)
     try:
         if unknown:
-            raise unknown_flag(unknown[0], namespace.parser)
+            raise unknown_flag(unknown[0], namespace.parser, parser)
         if namespace.command is commands.chat:  # which has a screen to say it on
             return commands.chat(namespace, console)
         with waiting_for_files(console):

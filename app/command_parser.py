@@ -28,18 +28,42 @@ _ELSEWHERE = {
     "delete": "models remove",
 }
 
+_SHORT = 2  # letters of -m: too few to look like another
 
-def unknown_flag(flag: str, parser: argparse.ArgumentParser) -> UsageError:
-    """What to say about a word that the parser left over."""
-    known = [name for action in parser._actions for name in action.option_strings]
+
+def unknown_flag(flag: str, parser: argparse.ArgumentParser, whole: argparse.ArgumentParser) -> UsageError:
+    """What to say about a word that the parser of a command left over.  whole: the parser of all commands."""
     if not flag.startswith("-"):
         return UsageError(f"{flag!r} is one word too many.", hint=f"`{parser.prog} --help` shows what there is.")
-    text = flag.split("=")[0]
-    near = [name for name in known if name.startswith(text)] or difflib.get_close_matches(text, known, 1)
-    hint = (
-        f"did you mean {near[0]}? Flags can't be abbreviated." if near else f"`{parser.prog} --help` shows every flag."
-    )
-    return UsageError(f"There is no {flag} here.", hint=hint)
+    return UsageError(f"There is no {flag} here.", hint=_nearest(flag.split("=")[0], parser, whole))
+
+
+def _nearest(text: str, parser: argparse.ArgumentParser, whole: argparse.ArgumentParser) -> str:
+    """A flag that begins so, one that is elsewhere, a command of that name, or one that looks alike."""
+    known, commands = _flags(parser), _commands(whole)
+    begun = [name for name in known if name.startswith(text)]
+    elsewhere = [f"`{command} {text}`" for command, other in commands.items() if text in _flags(other)]
+    as_command = [f"`{command}`" for command in commands if command.split()[-1] == text.strip("-")]
+    alike = difflib.get_close_matches(text, known, 1) if len(text) > _SHORT else []
+    alike_before = difflib.get_close_matches(text, _flags(whole), 1) if len(text) > _SHORT else []
+    if begun or (alike and not elsewhere and not as_command):
+        return f"did you mean {(begun or alike)[0]}? Flags can't be abbreviated."
+    meant = elsewhere or as_command or [f"`{whole.prog} {name}`" for name in alike_before]
+    return f"did you mean {' or '.join(meant)}?" if meant else f"`{parser.prog} --help` shows every flag."
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Every command by its words: `tandem models list`."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word in action.choices.values():
+                found |= {word.prog: word, **_commands(word)}
+    return found
 
 
 class Parser(argparse.ArgumentParser):

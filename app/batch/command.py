@@ -104,6 +104,11 @@ def _rows(request: BatchRequest) -> list[Row | BadRow]:
         rows = read_filled_rows(request.source, request.template, request.defaults)
     if not rows:
         raise AppError(f"{request.source} holds no rows.")
+    if not any(isinstance(row, Row) or row.is_json for row in rows):
+        raise AppError(
+            f"--jsonl needs a JSON object in every line, and {request.source} has none.",
+            hint="a table (CSV) goes with --data FILE, and -p says what to ask with its {columns}.",
+        )
     return rows
 
 

@@ -65,6 +65,7 @@ class BadRow:
 
     line: int
     fault: str
+    is_json: bool = True
 
 
 class _RowError(Exception):
@@ -130,7 +131,7 @@ def _of_line(line: SourceLine, defaults: Defaults) -> Row | BadRow:
     try:
         value = json.loads(line.text)
     except (ValueError, RecursionError) as error:
-        return BadRow(line=line.number, fault=f"it is no JSON: {error}")
+        return BadRow(line=line.number, fault=f"it is no JSON: {error}", is_json=False)
     return _of_value(line.number, value, defaults)
 
 

@@ -111,14 +111,29 @@ def read_results(path: Path) -> tuple[tuple[Row, ...], tuple[Environment, ...]]:
         entries = _entries(text)
         rows = tuple(read_row(row) for entry in entries for row in entry.get("rows", (entry,)))
         environments = tuple(read_environment(entry["environment"]) for entry in entries)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise AppError(
-            f"{path} is no result of `tandem bench`: {type(error).__name__}: {error}.",
+            f"{path} is no result of `tandem bench`: {_fault(error)}.",
             hint="`tandem bench --format json` or `--format jsonl` writes such files.",
         ) from error
     if not rows:
         raise AppError(f"{path} has no rows.")
     return rows, environments
+
+
+def _fault(error: Exception) -> str:
+    """What such a file has instead of a result, in a person's words."""
+    match error:
+        case json.JSONDecodeError():
+            return "it is no JSON, or was cut off"
+        case RecursionError():
+            return "it is nested too deeply"
+        case KeyError():
+            return f"it lacks {error.args[0]!r}"
+        case ValueError():
+            return str(error)
+        case _:
+            return "a value in it is of another kind than bench writes"
 
 
 def _entries(text: str) -> list[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from app.evaluate.numbers import (
     cache_text,
@@ -23,32 +24,42 @@ from runtime.benchmark.results import Environment
 from runtime.evaluation.results import Choice, Results, Row, Setting
 
 _SHARED_LETTERS, _OWN_LETTERS = 40, 90
+_MOST_COLUMNS = 100  # of a terminal: a wider table becomes two
 _LINE_END = "\u23ce"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
+    """A column of the table.  kind: what tells rows apart, how good they are, or what they cost."""
+
     title: str
     text: Callable[[Row], str]
+    kind: Literal["name", "quality", "cost"] = "quality"
     is_figure: bool = True
 
 
 _COLUMNS = (
-    _Column(title="model", text=lambda row: model_text(row.setting), is_figure=False),
-    _Column(title="K/V", text=lambda row: cache_text(row.setting), is_figure=False),
-    _Column(title="activations", text=lambda row: row.setting.activations, is_figure=False),
+    _Column(title="model", text=lambda row: model_text(row.setting), kind="name", is_figure=False),
+    _Column(title="K/V", text=lambda row: cache_text(row.setting), kind="name", is_figure=False),
+    _Column(title="activations", text=lambda row: row.setting.activations, kind="name", is_figure=False),
     _Column(title="perplexity", text=lambda row: _perplexity(row)),
-    _Column(title="of the reference's", text=lambda row: _ratio(row)),
+    _Column(title="/ reference", text=lambda row: _ratio(row)),
     _Column(title="KL mean", text=lambda row: _divergence(row, "mean")),
     _Column(title="KL 99 %", text=lambda row: _divergence(row, "p99")),
     _Column(title="KL max", text=lambda row: _divergence(row, "maximum")),
+    _Column(title="same best", text=lambda row: share_text(row.divergence.top1_agreement) if row.divergence else ""),
     _Column(
-        title="same best token", text=lambda row: share_text(row.divergence.top1_agreement) if row.divergence else ""
+        title="prompt tok/s",
+        text=lambda row: rate_text(row.speed.prefill_tokens_per_s) if row.speed else "",
+        kind="cost",
     ),
-    _Column(title="prompt tokens/s", text=lambda row: rate_text(row.speed.prefill_tokens_per_s) if row.speed else ""),
-    _Column(title="decode tokens/s", text=lambda row: rate_text(row.speed.decode_tokens_per_s) if row.speed else ""),
-    _Column(title="weights MB", text=lambda row: mega_text(row.memory.weights_bytes)),
-    _Column(title="KV MB", text=lambda row: mega_text(row.memory.kv_bytes)),
+    _Column(
+        title="decode tok/s",
+        text=lambda row: rate_text(row.speed.decode_tokens_per_s) if row.speed else "",
+        kind="cost",
+    ),
+    _Column(title="weights MB", text=lambda row: mega_text(row.memory.weights_bytes), kind="cost"),
+    _Column(title="KV MB", text=lambda row: mega_text(row.memory.kv_bytes), kind="cost"),
     _Column(title="", text=lambda row: _remark(row), is_figure=False),
 )
 
@@ -58,19 +69,35 @@ def markdown(results: Results, environment: Environment, *, text_name: str | Non
     rows = results.rows
     if not rows:
         return ""
-    kept = [column for column in _COLUMNS if {column.text(row) for row in rows} != {""}]
-    table = grid(
-        [column.title for column in kept],
-        [column.is_figure for column in kept],
-        [[column.text(row) for column in kept] for row in rows],
-    )
     parts = [
-        table,
+        _tables(rows),
         _facts(results, text_name),
         *(_partings(row, rows) for row in rows),
         environment_lines(environment),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _tables(rows: Sequence[Row]) -> str:
+    """What is the same in all rows in a line, and the rest in a table; in one of quality and one of cost if wide."""
+    kept = [column for column in _COLUMNS if {column.text(row) for row in rows} != {""}]
+    names = [column for column in kept if column.kind == "name"]
+    told = [column for column in names if len({column.text(row) for row in rows}) == 1]
+    kept = [column for column in kept if column not in told]
+    head = ", ".join(f"{column.title} {column.text(rows[0])}" for column in told)
+    table = _table(kept, rows)
+    if max(map(len, table.splitlines())) > _MOST_COLUMNS:
+        quality, cost = ([c for c in kept if c.kind in ("name", kind)] for kind in ("quality", "cost"))
+        table = f"{_table(quality, rows)}\n\n{_table(cost, rows)}"
+    return f"{head[:1].upper()}{head[1:]}\n\n{table}" if head else table
+
+
+def _table(columns: Sequence[_Column], rows: Sequence[Row]) -> str:
+    return grid(
+        [column.title for column in columns],
+        [column.is_figure for column in columns],
+        [[column.text(row) for column in columns] for row in rows],
+    )
 
 
 def _perplexity(row: Row) -> str:

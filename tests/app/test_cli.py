@@ -93,6 +93,14 @@ def test_plain_tandem_is_the_chat(
         (("models", "pull"), "MODEL"),
         (("models", "list", "x"), "'x' is one word too many."),
         (("doctor", "--jsn"), "did you mean --json"),
+        (("--verison",), "did you mean `tandem --version`?"),
+        (("--temprature", "1"), "did you mean --temperature?"),
+        (("--jsonl", "x"), "did you mean `tandem generate --jsonl`?"),
+        (("chat", "--compare", "a", "b"), "did you mean `tandem bench --compare`?"),
+        (("--doctor",), "did you mean `tandem doctor`?"),
+        (("--remove", "x"), "did you mean `tandem models remove`?"),
+        (("doctor", "-v"), "did you mean `tandem generate -v`"),
+        (("chat", "-y"), "`tandem chat --help` shows every flag."),
     ],
 )
 def test_what_does_not_exist_is_refused_with_status_2(

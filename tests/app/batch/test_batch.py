@@ -169,6 +169,15 @@ def test_bad_rows_are_told_by_line_and_the_rest_goes_on(tandem: Tandem, tmp_path
     assert sorted(results(tmp_path / "out")) == [1, 2, 7]
 
 
+def test_a_table_given_as_rows_is_told_where_tables_go(tandem: Tandem, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "words.csv", ["word,id", "cat,1", "dog,2"])
+    done = tandem("--jsonl", source, "--out", tmp_path / "out")
+    assert (done.status, done.stdout, done.stderr.count("\n")) == (1, "", 2)
+    assert f"needs a JSON object in every line, and {source} has none" in done.stderr
+    assert "a table (CSV) goes with --data FILE" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_in_order_when_asked_and_otherwise_as_they_finish(tandem: Tandem, tmp_path: Path) -> None:
     rows = [{"id": number, "prompt": "a", "regex": f"[01]{{{length}}}"} for number, length in enumerate((800, 5, 9))]
     source = write_rows(tmp_path / "in", rows)

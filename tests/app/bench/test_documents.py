@@ -117,18 +117,20 @@ def test_names_with_bars_stay_in_their_column() -> None:
     ("text", "sentence"),
     [
         ("", "has no rows"),
-        ("hello", "is no result"),
-        ("[]", "is no result"),
-        ("{}", "is no result"),
-        ('{"environment": {}, "rows": []}', "is no result"),
-        ('{"rows": [{}]}', "is no result"),
-        (json_text(RESULTS)[:-20], "is no result"),
-        (jsonl() + "{", "is no result"),
+        ("hello", "is no result of `tandem bench`: it is no JSON, or was cut off"),
+        ("[]", "is no result of `tandem bench`: a value in it is of another kind than bench writes"),
+        ("{}", "is no result of `tandem bench`: it lacks 'devices'"),
+        ('{"environment": {}, "rows": []}', "is no result of `tandem bench`: a value in it is of another kind"),
+        ('{"rows": [{}]}', "is no result of `tandem bench`: it lacks 'devices'"),
+        (json_text(RESULTS)[:-20], "is no result of `tandem bench`: it is no JSON, or was cut off"),
+        (jsonl() + "{", "is no result of `tandem bench`: it is no JSON, or was cut off"),
+        ("[" * 100_000, "is no result of `tandem bench`: it is nested too deeply"),
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(AppError, match=sentence):
+def test_what_is_no_result_is_refused_without_a_word_of_python(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(AppError, match=sentence) as caught:
         read_results(write(tmp_path / "a.json", text))
+    assert "Error" not in str(caught.value)
 
 
 def test_a_file_that_is_missing_or_binary_is_refused(tmp_path: Path) -> None:

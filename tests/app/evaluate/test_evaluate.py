@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -119,14 +120,33 @@ def test_the_table_is_all_that_reaches_stdout(monkeypatch: pytest.MonkeyPatch) -
     session = PlaybackSession(results(row(), row("q4_0", partings=PARTINGS)))
     arguments = ("--text", "text.txt", "-ctk", "f16,q4_0", "-ctk", "f16", "--stride", "100", "--prompts", "prompts.txt")
     status, out, err = command(monkeypatch, *arguments, session=session)
-    assert status == 0 and err.count("note: A note.") == 1 and "| model" not in err
-    assert out.startswith("| model ") and "20.0855" in out and "1.0339 x" in out and "0.0837" in out
+    assert status == 0 and err.count("note: A note.") == 1 and "Model" not in err
+    assert (
+        out.startswith("Model a model, activations balanced\n\n| K/V ")
+        and "20.0855" in out
+        and "1.0339 x" in out
+        and "0.0837" in out
+    )
     assert "66.67 %" in out and "q4_0/f16" in out and "stride 512, no start token" in out
     assert "1 of 2 greedy answers part" in out and " red\\|⏎now (60 %; the reference 20 %)" in out and "(ends)" in out
     (plan,) = session.plans
     assert plan.text == "Grüße, world" and plan.stride == 100 and plan.prompts == ("Why?", "How?")
     assert plan.cache_types_k == ("f16", "q4_0") and plan.cache_types_v == ("f16",)
     assert plan.load.speculation.is_off
+
+
+def test_a_table_fits_a_terminal_of_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = divergence_of([0.000123, 0.0, 12.25], [True, True, False])
+    rows = [row(cache_type, divergence=far) for cache_type in ("f16", "q8_0", "q4_0")]
+    rows += [replace(rows[0], setting=setting(activations="exact"))]
+    _, out, _ = command(monkeypatch, "--text", "text.txt", session=PlaybackSession(results(*rows)))
+    table = [line for line in out.splitlines() if line.startswith("|")]
+    assert max(map(len, table)) <= 100
+    heads = [line.split() for line in table if "K/V" in line]
+    assert len(heads) == 2 and "perplexity" in heads[0] and "decode" in heads[1]
+    assert [line.split()[1] for line in table].count("q4_0/f16") == 2
+    _, out, _ = command(monkeypatch, "--text", "text.txt", session=PlaybackSession(results(rows[0], rows[1])))
+    assert [line for line in out.splitlines() if line.startswith("Model ")] == ["Model a model, activations balanced"]
 
 
 def test_answers_alone_have_no_word_of_divergences(monkeypatch: pytest.MonkeyPatch) -> None:
