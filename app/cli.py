@@ -147,6 +147,8 @@ def _add_model_actions(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         action.add_argument("model_name", metavar="MODEL")
+        if name == "info":
+            add_flags(action, [option for option in LOAD_OPTIONS if option.key == "chat_template_file"], "model")
         action.set_defaults(command=run, parser=action)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from app import generate_arguments
 from app.bench import arguments as bench_arguments
@@ -116,7 +117,9 @@ def show_model(namespace: argparse.Namespace, console: Console) -> int:
     """Shows what a model's file holds."""
     from app.models_command import show_model as run
 
-    return run(namespace.model_name, models_folder_of(_preferences(namespace, console)), console)
+    preferences = _preferences(namespace, console)
+    template_file = Path(preferences.chat_template_file) if preferences.chat_template_file else None
+    return run(namespace.model_name, models_folder_of(preferences), console, chat_template_file=template_file)
 
 
 def remove_model(namespace: argparse.Namespace, console: Console) -> int:

@@ -89,6 +89,7 @@ def replay(path: Path, explicit: Preferences, weaker: Preferences, console: Cons
         wanted_ids, wanted_prompt = list(manifest["ids"]), list(manifest["prompt_ids"])
         was_cancelled = manifest["finish_reason"] == "cancelled"
         preferences = explicit.over(_read_preferences(manifest).over(weaker))
+        preferences = replace(preferences, chat_template=options.chat_template)
     except (KeyError, TypeError, ValueError) as error:
         raise AppError(f"{path} is no manifest that this version can read: {error}.") from error
     if was_cancelled:
@@ -147,6 +148,7 @@ def _circumstances(description: EngineDescription, how_to_load: EngineOptions) -
             **{name: getattr(how_to_load, name) for name in _LOADED},
             "speculation": how_to_load.speculation.mode,
             **_adapters_value(how_to_load),
+            **_template_value(description, how_to_load),
         },
         "versions": {"tandem": tandem_version(), **package_versions()},
     }
@@ -165,6 +167,17 @@ def _adapters_value(how_to_load: EngineOptions) -> dict[str, Any]:
     return {"adapters": [adapter_text(choice) for choice in adapters]} if adapters else {}
 
 
+def _template_value(description: EngineDescription, how_to_load: EngineOptions) -> dict[str, Any]:
+    """Nothing where the template is the model's own."""
+    path = how_to_load.chat_template_file
+    if path is None:
+        return {}
+    return {
+        "chat_template_file": str(path.expanduser().resolve()),
+        "chat_template_sha256": description.chat_template_sha256,
+    }
+
+
 def _differences(manifest: Mapping[str, Any], circumstances: Mapping[str, Any]) -> Iterator[str]:
     """Sentences on what was otherwise when the manifest was written."""
     for part in _CIRCUMSTANCES:
@@ -172,7 +185,7 @@ def _differences(manifest: Mapping[str, Any], circumstances: Mapping[str, Any]) 
         if not isinstance(was, dict):
             continue
         for name in sorted({*was, *now}):
-            if name not in ("path", "threads") and was.get(name) != now.get(name):
+            if name not in ("path", "threads", "chat_template_file") and was.get(name) != now.get(name):
                 yield f"{part} {name} was {was.get(name)} and is {now.get(name)}."
 
 
@@ -230,6 +243,8 @@ def _read_preferences(manifest: Mapping[str, Any]) -> Preferences:
     loaded = {name: engine[name] for name in _LOADED}
     if adapters := engine.get("adapters"):
         loaded["lora"] = _tuples(adapters)
+    if template_file := engine.get("chat_template_file"):
+        loaded["chat_template_file"] = str(template_file)
     if engine["placement"] == "cpu":
         loaded["device"] = "cpu"
     else:

@@ -90,8 +90,8 @@ def pull_model(name: str, folder: Path, console: Console) -> int:
     return EXIT_SUCCESS
 
 
-def show_model(name: str, folder: Path, console: Console) -> int:
-    """Show what the catalog and the file say; fetches nothing."""
+def show_model(name: str, folder: Path, console: Console, *, chat_template_file: Path | None = None) -> int:
+    """Show what the catalog and the file say; fetches nothing.  chat_template_file: in place of the model's own."""
     entry = CATALOG.get(name.lower())
     if entry is not None and local_path(entry, folder) is None:
         rows = [
@@ -101,7 +101,7 @@ def show_model(name: str, folder: Path, console: Console) -> int:
         ]
     else:
         path = _here(name, folder)
-        rows = [*(_entry_rows(entry) if entry else []), *_file_rows(path)]
+        rows = [*(_entry_rows(entry) if entry else []), *_file_rows(path, chat_template_file)]
     width = max(len(label) for label, _ in rows)
     console.text("".join(f"{label:<{width}}  {value}\n" for label, value in rows))
     return EXIT_SUCCESS
@@ -135,10 +135,10 @@ def _entry_rows(entry: CatalogEntry) -> list[tuple[str, str]]:
     ]
 
 
-def _file_rows(path: Path) -> list[tuple[str, str]]:
+def _file_rows(path: Path, chat_template_file: Path | None) -> list[tuple[str, str]]:
     from runtime.files import read_facts
 
-    facts = read_facts(path)
+    facts = read_facts(path, chat_template_file=chat_template_file)
     formats = ", ".join(f"{use.name} {size_text(use.size_bytes)}" for use in facts.formats)
     rows = [
         ("file", str(path)),
@@ -151,7 +151,10 @@ def _file_rows(path: Path) -> list[tuple[str, str]]:
         ("layers", str(facts.num_layers or "")),
         ("trained context", f"{facts.context_length} tokens" if facts.context_length else ""),
         ("vocabulary", f"{facts.vocabulary_size} tokens ({facts.vocabulary})"),
-        ("chat template", _template_words(tuple(facts.chat_templates))),
+        (
+            "chat template",
+            _template_words(tuple(facts.chat_templates)) if chat_template_file is None else str(chat_template_file),
+        ),
         ("its variables", ", ".join(facts.template_variables)),
         ("formats", formats),
         *(("note", note) for note in facts.notes),

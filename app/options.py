@@ -69,6 +69,7 @@ class Preferences:
     no_profile: bool | None = None
     system: str | None = None
     chat_template: str | None = None
+    chat_template_file: str | None = None
     chat_template_kwargs: str | None = None
     draft_model: str | None = None
     draft_max: int | None = None
@@ -148,6 +149,7 @@ LOAD_OPTIONS = (
     _option("draft_weights", str, "--draft-weights", "HOW", "the draft model's weights: q4_0 (default) or stored"),
     _option("spec", str, "--spec", "HOW", "guess ahead: off, ngram (from the text), draft (by a model), auto (both)"),
     _option("lora", tuple, "--lora --lora-scaled", "FILE[:SCALE]", "a LoRA adapter for the model; several add up"),
+    _option("chat_template_file", str, "--chat-template-file", "FILE", "a Jinja template in place of the model's own"),
     _option("no_profile", bool, "--no-profile", None, "leave out what `tandem tune` found for the model"),
     _option("offline", bool, "--offline", None, "download nothing"),
 )
@@ -274,6 +276,8 @@ def engine_options(preferences: Preferences) -> EngineOptions:
         "most_gpu_layers": preferences.most_gpu_layers,
         "least_cpu_experts": preferences.least_cpu_experts,
         "vram_margin_bytes": None if preferences.vram_margin is None else preferences.vram_margin * 2**20,
+        "chat_template": preferences.chat_template,
+        "chat_template_file": Path(preferences.chat_template_file) if preferences.chat_template_file else None,
         "kernel_folder": Path(preferences.kernels_dir) if preferences.kernels_dir is not None else None,
     }
     guessing = {

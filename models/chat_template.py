@@ -8,7 +8,7 @@ rendering.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -72,13 +72,19 @@ class ChatTemplate:
     """One template, compiled with the first rendering."""
 
     def __init__(
-        self, source: str, special_tokens: Mapping[str, str], *, process: TemplateProcess | None = None
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        *,
+        process: TemplateProcess | None = None,
+        called: str = "The model's chat template",
     ) -> None:
-        """special_tokens: `bos_token` and the like, as the template calls them.
+        """special_tokens: `bos_token` and the like, as the template calls them.  called: how sentences about it begin.
 
         process: the child in which the template renders if it is not known good, one of its own by default.
         """
         self.source = source
+        self.called = called
         self.is_known_good = is_known_good(source)
         self._special_tokens = dict(special_tokens)
         self._renderer: Renderer | None = None
@@ -150,14 +156,14 @@ class ChatTemplate:
         lost = self._lost(messages, text, add_prompt, options)
         if any(message.role == "system" for message in lost):
             return self._folded(messages, add_prompt, options, "leaves the system message out")
-        return Rendered(text=text, notes=_notes_on(lost))
+        return Rendered(text=text, notes=_notes_on(lost, self.called))
 
     def _folded(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions, problem: str) -> Rendered:
         folded = fold_system(messages)
         text = self._text(folded, add_prompt, options)
         lost = self._lost(folded, text, add_prompt, options)
-        note = f"The model's chat template {problem}: its text stands at the beginning of the user's turn instead."
-        return Rendered(text=text, notes=(note, *_notes_on(lost)))
+        note = f"{self.called} {problem}: its text stands at the beginning of the user's turn instead."
+        return Rendered(text=text, notes=(note, *_notes_on(lost, self.called)))
 
     def _lost(self, messages: Sequence[Message], text: str, add_prompt: bool, options: RenderOptions) -> list[Message]:
         """Messages of which nothing is in the text.
@@ -185,7 +191,7 @@ class ChatTemplate:
         """A sentence on each variable that stands nowhere in the template."""
         for name in variables:
             if not any(re.search(rf"\b{other}\b", self.source) for other in _with_aliases({name: True})):
-                yield f"The model's chat template does not read the variable {quoted(name)}: it changes nothing."
+                yield f"{self.called} does not read the variable {quoted(name)}: it changes nothing."
 
     def _text(self, messages: Sequence[Message], add_prompt: bool, options: RenderOptions) -> str:
         from models.template_sandbox import Renderer, RenderRequest
@@ -205,6 +211,7 @@ class ChatTemplate:
             variables=variables,
             now=None if options.date is None else options.date.isoformat(),
             max_characters=(SandboxLimits() if self._process is None else self._process.limits).max_characters,
+            called=self.called,
         )
         if self._process is not None:
             return self._process.render(request)
@@ -234,12 +241,20 @@ def template_sources(metadata: Mapping[str, MetadataValue]) -> dict[str, str]:
 
 def load_chat_templates(metadata: Mapping[str, MetadataValue], vocabulary: Vocabulary) -> dict[str, ChatTemplate]:
     """The templates in a file's metadata by name; the first is the one to use where nobody chooses."""
-    special_tokens: dict[str, str] = {}
+    special_tokens = special_tokens_of(metadata, vocabulary.token_text, vocabulary.size)
+    return {name: ChatTemplate(source, special_tokens) for name, source in template_sources(metadata).items()}
+
+
+def special_tokens_of(
+    metadata: Mapping[str, MetadataValue], token_text: Callable[[int], str], num_tokens: int
+) -> dict[str, str]:
+    """Texts of the tokens that templates know by name (`bos_token` and the like), by that name."""
+    found: dict[str, str] = {}
     for role, variable in _VARIABLES.items():
         token_id = metadata.get(f"tokenizer.ggml.{role}_token_id")
-        if isinstance(token_id, int) and 0 <= token_id < vocabulary.size:
-            special_tokens[variable] = vocabulary.token_text(token_id)
-    return {name: ChatTemplate(source, special_tokens) for name, source in template_sources(metadata).items()}
+        if isinstance(token_id, int) and 0 <= token_id < num_tokens:
+            found[variable] = token_text(token_id)
+    return found
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message]:
@@ -271,9 +286,8 @@ def _check(messages: Sequence[Message]) -> None:
             )
 
 
-def _notes_on(lost: Sequence[Message]) -> tuple[str, ...]:
+def _notes_on(lost: Sequence[Message], called: str) -> tuple[str, ...]:
     roles = dict.fromkeys(message.role for message in lost)
     return tuple(
-        f"The model's chat template leaves out the messages of the role {quoted(role)}: the model does not see them."
-        for role in roles
+        f"{called} leaves out the messages of the role {quoted(role)}: the model does not see them." for role in roles
     )

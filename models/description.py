@@ -24,6 +24,8 @@ from models.rope import ROPE_FREQS, ROPE_LONG, ROPE_SHORT, RopeFactors
 if TYPE_CHECKING:
     from models.gguf_file import ModelFile
 
+BASE_MODEL_NOTE = "This is a base model without a chat template: it continues text and was not taught to answer."
+
 
 @dataclass(frozen=True, kw_only=True)
 class FormatUse:
@@ -117,7 +119,7 @@ def _formats(file: ModelFile) -> tuple[FormatUse, ...]:
 def _notes(metadata: Mapping[str, object], hyperparameters: Hyperparameters) -> list[str]:
     notes = []
     if not metadata.get("tokenizer.chat_template"):
-        notes.append("This is a base model without a chat template: it continues text and was not taught to answer.")
+        notes.append(BASE_MODEL_NOTE)
     scaling = hyperparameters.rope_scaling
     if scaling.kind != "none":
         notes.append(

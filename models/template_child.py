@@ -70,7 +70,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
         except TemplateError as error:
             answer = {"error": str(error)}
         except Exception as error:  # the lock's, or one that no template should be able to cause
-            answer = {"error": f"The model's chat template was stopped: {type(error).__name__}, {error}."}
+            answer = {"error": f"{request.called} was stopped: {type(error).__name__}, {error}."}
         _send(target, answer)
 
 

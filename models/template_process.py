@@ -89,10 +89,11 @@ class TemplateProcess:
                 "processes and try again."
             ) from None
         if not self._is_ready:
-            self._exchange(b"", _START_S)
+            self._exchange(b"", _START_S, request.called)
             self._is_ready = True
         data = json.dumps(asdict(request)).encode()
-        return _text_of(self._exchange(LENGTH.pack(len(data)) + data, self.limits.time_s))
+        answer = self._exchange(LENGTH.pack(len(data)) + data, self.limits.time_s, request.called)
+        return _text_of(answer, request.called)
 
     @property
     def process_id(self) -> int | None:
@@ -105,7 +106,7 @@ class TemplateProcess:
             self._finalizer()
         self._child = None
 
-    def _exchange(self, data: bytes, time_s: float) -> dict[str, Any]:
+    def _exchange(self, data: bytes, time_s: float, called: str) -> dict[str, Any]:
         deadline = time.monotonic() + time_s
         try:
             self._write(data, deadline)
@@ -116,7 +117,7 @@ class TemplateProcess:
         except TimeoutError:
             self.close()
             raise TemplateError(
-                f"The model's chat template was still busy after {time_s:g} s and was stopped: the template is broken, "
+                f"{called} was still busy after {time_s:g} s and was stopped: the template is broken, "
                 "or meant to do harm."
             ) from None
         except (EOFError, BrokenPipeError):
@@ -149,11 +150,11 @@ class TemplateProcess:
         return bytes(data)
 
 
-def _text_of(answer: dict[str, Any]) -> str:
+def _text_of(answer: dict[str, Any], called: str) -> str:
     from models.template_sandbox import RefusedMessages
 
     if "refused" in answer:
-        raise RefusedMessages(answer["refused"])
+        raise RefusedMessages(answer["refused"], called)
     if "error" in answer:
         raise TemplateError(answer["error"])
     return answer["text"]

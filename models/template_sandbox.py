@@ -7,6 +7,7 @@ processes: it runs in this process for templates that are known good, and in a c
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,12 +23,17 @@ from jinja2.utils import Namespace
 
 from models.errors import TemplateError
 
+CALLED = "The model's chat template"
+"""How a sentence about a template begins, where nobody named it."""
+# What jinja2 calls the file of a template that came as text.
+_OWN_FILE = "<template>"
+
 
 class RefusedMessages(TemplateError):
     """The template raised an exception of its own.  words: what it said."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(f"The model's chat template refuses these messages: {words}")
+    def __init__(self, words: str, called: str = CALLED) -> None:
+        super().__init__(f"{called} refuses these messages: {words}")
         self.words = words
 
 
@@ -36,12 +42,14 @@ class RenderRequest:
     """All that a rendering depends on; plain values, so that it can be sent to another process.
 
     variables: what the template sees.  now: the ISO date and time that `strftime_now` gives, the clock's if None.
+    called: how sentences about the template begin.
     """
 
     source: str
     variables: dict[str, Any]
     now: str | None
     max_characters: int
+    called: str = CALLED
 
 
 class _Words(Exception):
@@ -104,14 +112,14 @@ class Renderer:
     def render(self, request: RenderRequest) -> str:
         """The prompt.  Raises RefusedMessages with the template's own words, TemplateError for all else."""
         self._now = None if request.now is None else datetime.fromisoformat(request.now)
-        return _in_our_words(lambda: self._rendered(request))
+        return _in_our_words(lambda: self._rendered(request), request.called)
 
     def _rendered(self, request: RenderRequest) -> str:
         if self._template is None or self._source != request.source:
             self._template = self._environment.from_string(request.source)
             self._source = request.source
         pieces: list[str] = []
-        for piece in _limited(self._template.generate(request.variables), request.max_characters):
+        for piece in _limited(self._template.generate(request.variables), request):
             pieces.append(piece)
         return "".join(pieces)
 
@@ -119,45 +127,48 @@ class Renderer:
         return (self._now or datetime.now()).strftime(layout)
 
 
-def _limited(pieces: Iterator[str], max_characters: int) -> Iterator[str]:
-    left = max_characters
+def _limited(pieces: Iterator[str], request: RenderRequest) -> Iterator[str]:
+    left = request.max_characters
     for piece in pieces:
         left -= len(piece)
         if left < 0:
             raise TemplateError(
-                f"The model's chat template made more than {max_characters:,} characters of these messages and was "
+                f"{request.called} made more than {request.max_characters:,} characters of these messages and was "
                 "stopped: the template is broken, or meant to do harm."
             )
         yield piece
 
 
-def _in_our_words(render: Callable[[], str]) -> str:
+def _in_our_words(render: Callable[[], str], called: str) -> str:
     try:
         return render()
     except _Words as words:
-        raise RefusedMessages(str(words)) from None
+        raise RefusedMessages(str(words), called) from None
     except TemplateError:
         raise
     except SecurityError as error:
         raise TemplateError(
-            f"The model's chat template reaches for what no template may have ({_clause(error)}): it was stopped, "
-            "and nothing was run."
+            f"{called} reaches for what no template may have ({_clause(error)}): it was stopped, and nothing was run."
         ) from None
     except TemplateSyntaxError as error:
-        raise TemplateError(
-            f"The model's chat template is no valid template: line {error.lineno}: {_clause(error)}."
-        ) from None
+        raise TemplateError(f"{called} is no valid template: line {error.lineno}: {_clause(error)}.") from None
     except UndefinedError as error:
         raise TemplateError(
-            f"The model's chat template asks for something that the messages do not have: {_clause(error)}."
+            f"{called} asks for something that the messages do not have: {_place(error)}{_clause(error)}."
         ) from None
     except MemoryError:
         raise TemplateError(
-            "The model's chat template wanted more memory than it may have and was stopped: the template is broken, "
+            f"{called} wanted more memory than it may have and was stopped: the template is broken, "
             "or meant to do harm."
         ) from None
     except (JinjaError, ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise TemplateError(f"The model's chat template failed: {type(error).__name__}: {_clause(error)}.") from None
+        raise TemplateError(f"{called} failed: {_place(error)}{type(error).__name__}: {_clause(error)}.") from None
+
+
+def _place(error: BaseException) -> str:
+    """The line of the template in which it came about, where jinja2 tells."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == _OWN_FILE]
+    return f"line {lines[-1]}: " if lines else ""
 
 
 def _clause(error: Exception) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from models.gguf_file import ModelFile
+from models.template_file import read_template_file
 from runtime.adapters import AdapterChoice, open_adapted
 from runtime.errors import CapacityError
 from runtime.machine import Machine, read_machine
@@ -20,10 +21,18 @@ MOST_PARALLEL = 16
 """More at once make hardly more tokens a second on a processor, and let each wait longer."""
 
 
-def fingerprint_of(path: Path | str, adapters: Sequence[AdapterChoice] = ()) -> str:
-    """As EngineDescription.fingerprint will be.  Raises ModelError for the files' faults."""
+def fingerprint_of(
+    path: Path | str, adapters: Sequence[AdapterChoice] = (), *, chat_template_file: Path | None = None
+) -> str:
+    """As EngineDescription.fingerprint will be, with what the file of a chat template adds to it.
+
+    Raises ModelError for the files' faults.
+    """
     with open_adapted(path, adapters) as file:
-        return file.fingerprint
+        fingerprint = file.fingerprint
+    if chat_template_file is None:
+        return fingerprint
+    return f"{fingerprint} {read_template_file(chat_template_file.expanduser()).sha256}"
 
 
 def fitting_sequences(path: Path | str, options: EngineOptions, *, most: int, machine: Machine | None = None) -> int:

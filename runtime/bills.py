@@ -19,6 +19,7 @@ from runtime.options import EngineOptions
 from runtime.placement import place, usable_cards
 from runtime.speculation.loading import DraftFile
 from runtime.survey import DraftPrice
+from runtime.templates import chosen_file
 
 # Of a file that is not here only the size is known: packing adds a little, the cache and the workspace about this much.
 _PACKING_SHARE = 0.04
@@ -42,12 +43,13 @@ class Estimate:
 def bill_of(
     path: Path | str, options: EngineOptions, *, machine: Machine | None = None, freed_bytes: int = 0
 ) -> MemoryBill:
-    """The bill that loading with these options would make.  Raises CapacityError, ModelError, DeviceError.
+    """The bill that loading with these options would make.  Raises CapacityError, ModelError, DeviceError, OptionError.
 
     freed_bytes: what will be given back before it is loaded, by the model that is loaded now.
     """
     with ExitStack() as stack:
         file, draft_price = _files(stack, path, options)
+        chosen_file(options, file.metadata)
         return place(
             file,
             options,

@@ -23,8 +23,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from models.chat_template import ChatTemplate, load_chat_templates
+from models.chat_template import ChatTemplate
+from models.description import BASE_MODEL_NOTE
 from models.gguf_file import ModelFile
+from models.template_file import TemplateFile
 from models.vocabulary import Vocabulary, load_vocabulary
 from runtime.adapters import open_adapted
 from runtime.answer import Answer
@@ -46,6 +48,7 @@ from runtime.random_numbers import new_seed
 from runtime.sampling import Mask
 from runtime.speculation.loading import DraftFile, LoadedDraft, loaded_draft, make_speculator, refusal
 from runtime.speculation.speculator import Speculator
+from runtime.templates import chosen_file, load_templates
 from runtime.token_texts import BannedStrings, TokenTexts
 
 LoadProgress = Callable[[str, int, int], None]
@@ -57,7 +60,8 @@ class EngineDescription:
     """What is loaded.  formats: block formats of the weights, by size; sizes in tokens; threads: on the CPU.
 
     gpu: the card's name, if it computes layers; gpu_layers: how many of num_layers; cpu_experts: of so many of the
-    first layers the experts are on the CPU.
+    first layers the experts are on the CPU.  chat_template_sha256: of the file that the template came from, if not of
+    the model's own.
     """
 
     name: str
@@ -74,6 +78,7 @@ class EngineDescription:
     gpu_layers: int = 0
     cpu_experts: int = 0
     gpu: str | None = None
+    chat_template_sha256: str | None = None
 
 
 class Engine:
@@ -133,8 +138,11 @@ class Engine:
         with ExitStack() as stack:
             stack.enter_context(patient_files(lambda label, waited_s: report(WAITING, int(waited_s), 0)))
             file = stack.enter_context(open_adapted(path, options.adapters))
+            template_file = chosen_file(options, file.metadata)
             background = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-            words = background.submit(_load_words, file)  # while the device packs weights, without the GIL
+            words = background.submit(
+                _load_words, file, template_file
+            )  # while the device packs weights, without the GIL
             draft_file: DraftFile | None = None
             draft_notes: list[str] = []
             if speculation.uses_draft_model and speculation.draft_model is not None:
@@ -156,8 +164,8 @@ class Engine:
                 binding=binding,
                 vocabulary=vocabulary,
                 chat_templates=chat_templates,
-                description=describe_loaded(file, placement),
-                notes=(*placement.notes, *vocabulary.notes, *binding.notes, *draft_notes),
+                description=_described(file, placement, template_file),
+                notes=(*_notes(placement, template_file), *vocabulary.notes, *binding.notes, *draft_notes),
                 speculator=make_speculator(
                     speculation,
                     draft_binding,
@@ -305,9 +313,9 @@ def _bind(
     return placement, binding
 
 
-def _load_words(file: ModelFile) -> tuple[Vocabulary, Mapping[str, ChatTemplate]]:
+def _load_words(file: ModelFile, template_file: TemplateFile | None) -> tuple[Vocabulary, Mapping[str, ChatTemplate]]:
     vocabulary = load_vocabulary(file.metadata)
-    chat_templates = load_chat_templates(file.metadata, vocabulary)
+    chat_templates = load_templates(template_file, file.metadata, vocabulary)
     for first in list(chat_templates.values())[:1]:
         first.prepare()
     return vocabulary, chat_templates
@@ -332,6 +340,16 @@ def describe_loaded(file: ModelFile, placement: Placement) -> EngineDescription:
         cpu_experts=placement.cpu_experts,
         gpu=placement.card.name if placement.card is not None else None,
     )
+
+
+def _described(file: ModelFile, placement: Placement, template_file: TemplateFile | None) -> EngineDescription:
+    described = describe_loaded(file, placement)
+    return described if template_file is None else replace(described, chat_template_sha256=template_file.sha256)
+
+
+def _notes(placement: Placement, template_file: TemplateFile | None) -> tuple[str, ...]:
+    """The placement's, without what a template of its own changes."""
+    return tuple(note for note in placement.notes if template_file is None or note != BASE_MODEL_NOTE)
 
 
 def _close(loop: EngineLoop, chat_templates: Sequence[ChatTemplate]) -> None:

@@ -12,12 +12,14 @@ from math import prod
 from pathlib import Path
 
 from models.architectures import find_architecture
-from models.chat_template import template_sources
-from models.description import load_description
+from models.chat_template import DEFAULT_NAME, template_sources
+from models.description import BASE_MODEL_NOTE, load_description
 from models.errors import ArchitectureError, TensorError
 from models.gguf_file import ModelFile, open_model_file
 from models.hyperparameters import architecture_name
 from models.template_variables import variables_of
+from runtime.options import EngineOptions
+from runtime.templates import chosen_file
 
 _TOKENS_KEY = "tokenizer.ggml.tokens"
 
@@ -65,9 +67,13 @@ def variables_read_by(templates: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for source in templates for name in variables_of(source)}))
 
 
-def read_facts(path: Path) -> FileFacts:
-    """Open the file, look, and close it.  Raises FileError for what is no whole GGUF model."""
+def read_facts(path: Path, *, chat_template_file: Path | None = None) -> FileFacts:
+    """Open the file, look, and close it.  Raises FileError for what is no whole GGUF model.
+
+    chat_template_file: a template in place of the file's own; raises TemplateError for one that can't be used.
+    """
     with open_model_file(path) as file:
+        template_file = chosen_file(EngineOptions(chat_template_file=chat_template_file), file.metadata)
         num_layers, context_length, notes, refusal = _runnable(file)
         tokens = file.metadata.get(_TOKENS_KEY)
         return FileFacts(
@@ -81,9 +87,11 @@ def read_facts(path: Path) -> FileFacts:
             context_length=context_length,
             vocabulary=_text(file.metadata, "tokenizer.ggml.model"),
             vocabulary_size=len(tokens) if isinstance(tokens, list) else 0,
-            chat_templates=template_sources(file.metadata),
+            chat_templates=(
+                template_sources(file.metadata) if template_file is None else {DEFAULT_NAME: template_file.source}
+            ),
             formats=_formats(file),
-            notes=notes,
+            notes=tuple(note for note in notes if template_file is None or note != BASE_MODEL_NOTE),
             refusal=refusal,
         )
 

@@ -62,6 +62,8 @@ class EngineOptions:
     most_gpu_layers, least_cpu_experts: "auto" takes no more, leaves no fewer, though it would fit.
     vram_margin_bytes: of the GPU's memory, what stays free for others.
     adapters: LoRA adapters that change the model (not the one that guesses), all at once.
+    chat_template: the name of a template that answers are going to ask for: loading refuses one that there is not.
+    chat_template_file: a Jinja template that takes the place of the model's own.
     """
 
     context_size: int | None = None
@@ -82,6 +84,8 @@ class EngineOptions:
     least_cpu_experts: int = 0
     vram_margin_bytes: int = DEFAULT_VRAM_MARGIN_BYTES
     adapters: tuple[AdapterChoice, ...] = ()
+    chat_template: str | None = None
+    chat_template_file: Path | None = None
 
     def __post_init__(self) -> None:
         if self.context_size is not None:

@@ -15,6 +15,7 @@ from models.chat_template import TOOLS_TEMPLATE, ChatTemplate, Message
 from models.vocabulary import Vocabulary
 from runtime.errors import OptionError
 from runtime.options import GenerateOptions
+from runtime.templates import check_name
 from runtime.thinking import opens_thinking
 
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -91,9 +92,7 @@ class PromptEncoder:
         if name is None:
             has_tools = options.template_variables.get("tools") is not None
             return self._chats.get(TOOLS_TEMPLATE, self._plain) if has_tools else self._plain
-        if name not in self._chats:
-            expected = f"one of the model's own ({', '.join(self._chats) or 'it has none'})"
-            raise OptionError(option="chat_template", flag="--chat-template", value=name, expected=expected)
+        check_name(name, self._chats)
         return self._chats[name]
 
     def _check(self, ids: Sequence[int]) -> None:

@@ -132,7 +132,8 @@ def _plan(request: BatchRequest, path: Path, rows: Sequence[Row | BadRow], file:
 
     format = format_for(request.format, request.out)
     known = _NOTHING if file is None else file.known
-    fingerprint = fingerprint_of(path, engine_options(request.defaults.preferences).adapters)
+    options = engine_options(request.defaults.preferences)
+    fingerprint = fingerprint_of(path, options.adapters, chat_template_file=options.chat_template_file)
     _check_known(rows, known, fingerprint)
     after = rows[known.num_records :] if format.is_positional else rows
     return Plan(

@@ -243,6 +243,7 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
         vocabulary=engine.vocabulary.fingerprint,
         has_chat_template=bool(engine.chat_templates),
         chat_templates=tuple(template.source for template in engine.chat_templates.values()),
+        template_names=tuple(engine.chat_templates),
         notes=tuple(engine.notes),
         memory=_memory_of(engine),
         trained_context_size=description.trained_context_size,

@@ -69,7 +69,7 @@ class Spent:
 class ModelFacts:
     """What the chat shows of a loaded model. `vocabulary` tells whether token ids of an earlier run still hold.
 
-    `chat_templates` are their sources.
+    `chat_templates` are their sources, `template_names` what they are called.
     """
 
     name: str
@@ -78,6 +78,7 @@ class ModelFacts:
     vocabulary: str
     has_chat_template: bool = True
     chat_templates: tuple[str, ...] = ()
+    template_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
     trained_context_size: int = 0

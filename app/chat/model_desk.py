@@ -20,6 +20,8 @@ from app.settings_file import Value
 
 # Preferences that the engine learns only by being loaded anew.
 _LOAD_KEYS = frozenset(option.key for option in LOAD_OPTIONS + FILE_OPTIONS) - {"offline"}
+# What another model could not be loaded with, or answers wrongly with.
+_OF_ONE_MODEL = ("draft_model", "lora", "chat_template", "chat_template_file")
 
 MakeLoader = Callable[[Preferences], EngineLoader]
 
@@ -90,8 +92,10 @@ class ModelDesk:
     @property
     def fields(self) -> tuple[SettingField, ...]:
         """What can be set: those of the model's template behind the other settings of their group."""
+        names = self.facts.template_names if self.facts is not None else ()
+        own = tuple(replace(field, choices=names) if field.key == "chat_template" else field for field in FIELDS)
         last = max((place for place, field in enumerate(FIELDS) if field.group == FIELDS[0].group), default=-1) + 1
-        return (*FIELDS[:last], *self.variable_fields, *FIELDS[last:])
+        return (*own[:last], *self.variable_fields, *own[last:])
 
     def take_pass_bytes(self, pass_bytes: Callable[[int], int]) -> None:
         """What a pass of the loaded model moves, at a position."""
@@ -152,8 +156,14 @@ def needs_load(before: Preferences, after: Preferences) -> bool:
     return bool(changed_keys(before, after) & _LOAD_KEYS)
 
 
+def left_behind(before: Preferences, after: Preferences) -> tuple[str, ...]:
+    """What a change of the model took out of the preferences, by the names of its flags."""
+    gone = [key for key in _OF_ONE_MODEL if getattr(before, key) is not None and getattr(after, key) is None]
+    return tuple(f"--{key.replace('_', '-')}" for key in gone) if before.model != after.model else ()
+
+
 def with_model(preferences: Preferences, name: str) -> Preferences:
-    """The preferences with another model; a draft model that was named for the one before goes with it."""
+    """The preferences with another model; what was named for the one before goes with it."""
     if name == preferences.model:
         return preferences
-    return replace(preferences, model=name, draft_model=None)
+    return replace(preferences, model=name, **dict.fromkeys(_OF_ONE_MODEL))

@@ -15,7 +15,8 @@ from app.options import Preferences
 from runtime.catalog import size_text
 
 MOST_CONTEXT_SIZE = 2**20
-PROMPT_KEYS = frozenset({"system", "chat_template", "chat_template_kwargs"})  # on which a conversation's ids depend
+PROMPT_KEYS = frozenset({"system", "chat_template", "chat_template_kwargs"})
+"""On which a conversation's ids depend, of those that need no reload."""
 _PARTS = (
     ("weights", "weights_bytes"),
     ("KV", "kv_bytes"),

@@ -28,6 +28,7 @@ _CHOICES = {
 _DEFAULTS = {
     "system": "none",
     "chat_template": "the model's first",
+    "chat_template_file": "the model's own",
     "chat_template_kwargs": "none",
     "cache_type_k": "f16",
     "cache_type_v": "f16",

@@ -18,7 +18,7 @@ DESCRIPTION = (
     "which batch size are fastest for a model on this machine, and keep that for later runs. What a flag says is not "
     "varied."
 )
-_LEFT_OUT = ("draft_model", "draft_max", "draft_min", "draft_weights", "spec", "no_profile")
+_LEFT_OUT = ("draft_model", "draft_max", "draft_min", "draft_weights", "spec", "no_profile", "chat_template_file")
 
 
 @dataclass(frozen=True, kw_only=True)

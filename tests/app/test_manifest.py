@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,26 @@ def test_a_run_with_an_adapter_is_made_again_with_it(tandem: Tandem, folder: Pat
     assert status == 1 and "model fingerprint was" in told
     status, _, told = tandem(*arguments, "--lora", tmp_path / "missing.gguf")
     assert status == 1 and "missing.gguf" in told and told.count("\n") == 1
+
+
+def test_a_run_with_a_template_from_a_file_is_made_again_with_it(tandem: Tandem, folder: Path, tmp_path: Path) -> None:
+    template, path = tmp_path / "mine.jinja", tmp_path / "run.json"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    arguments = ("-m", folder / "tiny.gguf", "-t", 1, "-p", "the fox", "-n", 20, "--temp", 0)
+    plain = tandem(*arguments)[1]
+    status, text, _ = tandem(*arguments, "--chat-template-file", template, "--manifest", path)
+    assert status == 0 and text != plain
+    written = json.loads(path.read_text("utf-8"))["engine"]
+    assert written["chat_template_file"] == str(template)
+    assert written["chat_template_sha256"] == sha256(template.read_bytes()).hexdigest()
+    status, again, told = tandem("--replay", path)
+    assert (status, again) == (0, text) and "was" not in told
+    template.write_text("{% for m in messages %}{{ m.content }}?{% endfor %}")
+    status, _, told = tandem("--replay", path)
+    assert status == 1 and "engine chat_template_sha256 was" in told
+    template.unlink()
+    status, _, told = tandem("--replay", path)
+    assert status == 1 and "mine.jinja' can't be read" in told and told.count("\n") == 1
 
 
 def test_what_differs_is_said(tandem: Tandem, folder: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from app.chat.beside import run_beside
 from app.chat.downloads import Download, DownloadState
 from app.chat.events import DownloadEnded, WindowFull
-from app.chat.model_desk import ModelDesk, needs_load, with_model
+from app.chat.model_desk import ModelDesk, left_behind, needs_load, with_model
 from app.chat.plain_text import one_line
 from app.chat.screens.models import ModelsScreen
 from app.chat.screens.settings import SettingsOutcome, SettingsScreen
@@ -81,8 +81,13 @@ class ModelActions:
         """Loads a model in place of the one that is there."""
         if name == self.desk.loaded_name:
             self._screen.show_note(f"{one_line(name)} is loaded already.")
-        else:
-            self.take(with_model(self.desk.preferences, name))
+            return
+        before = self.desk.preferences
+        wanted = with_model(before, name)
+        if self.take(wanted) and (gone := left_behind(before, wanted)):
+            self._screen.show_note(
+                f"Left out, since it was given for {one_line(before.model or '')}: {', '.join(gone)}."
+            )
 
     def local_names(self) -> tuple[str, ...]:
         """What can be used at once; reads a folder only."""

@@ -190,6 +190,34 @@ async def test_what_the_template_reads_can_be_set_and_thinking_switched(tmp_path
         await stage.until(lambda: desk.preferences.chat_template_kwargs == '{"enable_thinking": false}')
 
 
+async def test_the_models_templates_are_stepped_through_and_a_file_needs_a_reload(tmp_path: Path) -> None:
+    engine = engine_with_memory(says("one"))
+    engine.facts = replace(engine.facts, template_names=("default", "rag"))
+    desk = desk_for(engine, CHOSEN)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 50), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("/set chat-template chatml")
+        await stage.until_shown("! chat-template is one of default, rag, not 'chatml'.")
+        await stage.send("/set chat-template rag")
+        await stage.until_shown("chat-template is rag from the next reply on.")
+        await stage.send("/set chat-template-file my template.jinja")
+        await stage.until_shown("* chat-template-file", "my template.jinja", "Reloads the model")
+
+
+async def test_another_model_is_loaded_without_what_was_given_for_the_one_before(tmp_path: Path) -> None:
+    engine = engine_with_memory()
+    given = replace(CHOSEN, lora=("style.gguf",), chat_template_file="mine.jinja", temp=0.5)
+    desk = desk_for(engine, given)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("/models")
+        await stage.until_shown("other-2m")
+        await stage.press("down", "enter")
+        await stage.until_shown("Left out, since it was given for tiny-1m: --lora, --chat-template-file.")
+        await stage.until_idle()
+        assert desk.preferences == replace(CHOSEN, model="other-2m", temp=0.5)
+
+
 async def test_a_model_without_a_switch_for_thinking_says_so(tmp_path: Path) -> None:
     engine = engine_with_memory()
     async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk_for(engine, CHOSEN)) as stage:
