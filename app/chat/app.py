@@ -71,7 +71,7 @@ class ChatApp(App[None]):
         desk = self.models = setting.models
         self._chat = ChatScreen(models=desk, mailbox=mailbox, keys=keys)
         self.controller = ChatController(
-            view=self._chat,
+            view=self._chat.view,
             engine=EngineThread(desk.loader(), mailbox),
             recorder=Recorder(setting.history_path, mailbox),
             mailbox=mailbox,

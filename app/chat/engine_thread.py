@@ -1,7 +1,7 @@
 """The thread on which the chat's engine lives: loads it, answers one request after the other, loads another.
 
-Owns the thread, cancelling, and the question whether a prompt fits the window. Tells the screen through the mailbox
-and never waits for it. Knows the engine through its port only.
+Owns the thread and cancelling. Tells the screen through the mailbox and never waits for it. Knows the engine through
+its port only.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from app.chat.conversation import Conversation, droppable_starts, prompt_turns
+from app.chat.conversation import prompt_turns
 from app.chat.engine_port import (
     ChatEngine,
     EndReason,
@@ -25,6 +24,7 @@ from app.chat.engine_port import (
     ReplyStream,
     Role,
 )
+from app.chat.engine_requests import CountRequest, LoadRequest, ReplyRequest, Request, SummaryRequest
 from app.chat.events import (
     EngineReady,
     LoadFailed,
@@ -34,57 +34,15 @@ from app.chat.events import (
     ReplyEnded,
     ReplyGrew,
     ReplyStarted,
-    SmallerWindow,
     SummaryEnded,
     TokensCounted,
-    WindowFull,
 )
+from app.chat.window_fit import full_window, least_room, summary_tokens, used_tokens
 
-_SUMMARY_TOKENS = 256
 _SUMMARISE = (
     "Summarise our conversation so far in at most 120 words, for yourself to go on from. Keep names, numbers, "
     "decisions and open questions. Write nothing else."
 )
-_LEAST_ROOM_TOKENS = 256
-_LEAST_ROOM_SHARE = 8
-_ROOMY_SHARE = 0.6
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplyRequest:
-    """Asks for the reply `turn_id` to the conversation (which ends with the question), or for more of it.
-
-    `begun` are the ids of what stands already; `begun_text` is its text, which counts where no ids are known.
-    `is_full`: the window is known to be full, so the user is asked first.
-    """
-
-    turn_id: str
-    conversation: Conversation
-    begun: tuple[int, ...] = ()
-    begun_text: str = ""
-    is_full: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadRequest:
-    """Asks for an engine in place of the one that is there. `abandoned` is set when nobody waits for it any more."""
-
-    number: int
-    loader: EngineLoader
-    abandoned: threading.Event
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummaryRequest:
-    """Asks for a summary of the conversation before `start_turn_id`, so that the reply `turn_id` has room."""
-
-    turn_id: str
-    conversation: Conversation
-    start_turn_id: str
-
-
-Request = LoadRequest | ReplyRequest | SummaryRequest | str
-"""A text is one whose tokens are to be counted."""
 
 
 class EngineThread:
@@ -94,9 +52,7 @@ class EngineThread:
         """`loader`: of the first model; None: there is none before `load` is called."""
         self._loader = loader
         self._mailbox = mailbox
-        self._requests: queue.SimpleQueue[LoadRequest | ReplyRequest | SummaryRequest | str | None] = (
-            queue.SimpleQueue()
-        )
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._loads: list[LoadRequest] = []
         self._engine: ChatEngine | None = None
         self._leaving = threading.Event()
@@ -129,7 +85,7 @@ class EngineThread:
 
     def count(self, text: str) -> None:
         """Asks how many tokens a text is; that comes through the mailbox, once nothing else is being done."""
-        self._requests.put(text)
+        self._requests.put(CountRequest(text=text))
 
     def cancel(self, turn_id: str) -> None:
         """Stops the reply of this turn, also before it has begun."""
@@ -155,19 +111,16 @@ class EngineThread:
     def _run(self) -> None:
         try:
             while (request := self._requests.get()) is not None and not self._leaving.is_set():
-                if isinstance(request, LoadRequest):
-                    self._close_engine()
-                    self._load(request)
-                elif isinstance(request, str):
-                    if self._engine is not None:
-                        self._count(self._engine, request)
-                elif isinstance(request, SummaryRequest):
-                    self._summarise(request)
-                elif self._engine is not None:
-                    self._answer(self._engine, request)
-                else:
-                    end = ReplyEnd(reason=EndReason.FAILED, error="There is no model to answer.")
-                    self._mailbox.post(ReplyEnded(turn_id=request.turn_id, end=end))
+                match request:
+                    case LoadRequest():
+                        self._close_engine()
+                        self._load(request)
+                    case CountRequest():
+                        self._count(request.text)
+                    case SummaryRequest():
+                        self._summarise(request)
+                    case ReplyRequest():
+                        self._answer(request)
         finally:
             self._close_engine()
 
@@ -235,15 +188,19 @@ class EngineThread:
             raise EngineFault("The summary was stopped." if was_stopped else "The model wrote no summary.")
         return text.strip(), num_tokens
 
-    def _count(self, engine: ChatEngine, text: str) -> None:
+    def _count(self, text: str) -> None:
+        if self._engine is None:
+            return
         try:
-            self._mailbox.post(TokensCounted(text=text, num_tokens=engine.count_tokens(text)))
+            self._mailbox.post(TokensCounted(text=text, num_tokens=self._engine.count_tokens(text)))
         except EngineFault:
             pass  # The text is told by its lines, then.
 
-    def _answer(self, engine: ChatEngine, request: ReplyRequest) -> None:
+    def _answer(self, request: ReplyRequest) -> None:
         try:
-            end = self._write_reply(engine, request)
+            if self._engine is None:
+                raise EngineFault("There is no model to answer.")
+            end = self._write_reply(self._engine, request)
         except EngineFault as fault:
             error = f"{fault.sentence} {fault.way_on}".strip()
             end = ReplyEnd(reason=EndReason.FAILED, error=error)
@@ -256,9 +213,9 @@ class EngineThread:
         """Runs the request to its end; None where the window is full and the user is asked instead."""
         facts = engine.facts
         turns = prompt_turns(request.conversation, facts.vocabulary)
-        prompt_tokens = _size(engine, request, turns)
+        prompt_tokens = used_tokens(engine, request, turns)
         if request.is_full or prompt_tokens + least_room(facts.context_size) > facts.context_size:
-            self._mailbox.post(self._full_window(engine, request, prompt_tokens))
+            self._mailbox.post(full_window(engine, request, prompt_tokens))
             return None
         turn_id = request.turn_id
         self._mailbox.post(ReplyStarted(turn_id=turn_id, prompt_tokens=prompt_tokens))
@@ -290,59 +247,6 @@ class EngineThread:
                 self._stream = None
                 self._cancelled_turn = None
         return stream.end
-
-    @staticmethod
-    def _full_window(engine: ChatEngine, request: ReplyRequest, used_tokens: int) -> WindowFull:
-        """Looks for the oldest turn at which a window with room begins; roomy rather than just large enough."""
-        facts = engine.facts
-        conversation = request.conversation
-        starts = droppable_starts(conversation.turns, conversation.first_seen)
-
-        def size_from(start: int) -> int:
-            turns = prompt_turns(conversation, facts.vocabulary, first=start)
-            return _size(engine, request, turns)
-
-        fitting: tuple[int, int] | None = None
-        low, high = 0, len(starts)
-        while low < high:  # Sizes only shrink as the start moves on.
-            middle = (low + high) // 2
-            size = size_from(starts[middle])
-            if size <= _ROOMY_SHARE * facts.context_size:
-                fitting, high = (starts[middle], size), middle
-            else:
-                low = middle + 1
-        if fitting is None and starts:
-            size = size_from(starts[-1])
-            if size + least_room(facts.context_size) <= facts.context_size:
-                fitting = (starts[-1], size)
-        smaller = None
-        if fitting is not None:
-            start, size = fitting
-            smaller = SmallerWindow(
-                start_turn_id=conversation.turns[start].id,
-                num_dropped=start - conversation.first_seen,
-                freed_tokens=used_tokens - size,
-            )
-        return WindowFull(
-            turn_id=request.turn_id, used_tokens=used_tokens, context_size=facts.context_size, smaller=smaller
-        )
-
-
-def _size(engine: ChatEngine, request: ReplyRequest, turns: Sequence[PromptTurn]) -> int:
-    """The tokens of the prompt and of what the reply has so far."""
-    if request.begun or not request.begun_text:
-        return engine.prompt_size(turns) + len(request.begun)
-    return engine.prompt_size([*turns, PromptTurn(role=Role.ASSISTANT, text=request.begun_text)])
-
-
-def summary_tokens(context_size: int) -> int:
-    """The tokens that a summary may have at most."""
-    return min(_SUMMARY_TOKENS, context_size // _LEAST_ROOM_SHARE)
-
-
-def least_room(context_size: int) -> int:
-    """The tokens that must be left for a reply worth beginning."""
-    return min(_LEAST_ROOM_TOKENS, context_size // _LEAST_ROOM_SHARE)
 
 
 def _words_of(fault: Exception) -> str:

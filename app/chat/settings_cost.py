@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from app.chat.engine_thread import least_room
 from app.chat.events import WindowFull
 from app.chat.model_desk import ModelDesk, changed_keys, needs_load
 from app.chat.model_port import Bill, ShelfFault
+from app.chat.window_fit import least_room
 from app.options import Preferences
 from runtime.catalog import size_text
 

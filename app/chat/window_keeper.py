@@ -1,7 +1,7 @@
 """A window that is full: what was asked about it, and what follows from the answer.
 
-Owns that state. Knows the conversation and the reply through the controller, and nothing of engines: enlarging a window
-is a load, which closes the question by itself.
+Owns that state. Knows the conversation through its desk, and nothing of engines: enlarging a window is a load, which
+closes the question by itself.
 """
 
 from __future__ import annotations
@@ -10,34 +10,36 @@ from dataclasses import replace
 from typing import Protocol
 
 from app.chat.conversation import Conversation
-from app.chat.engine_thread import EngineThread, SummaryRequest
+from app.chat.engine_port import EndReason, ReplyEnd
+from app.chat.engine_requests import SummaryRequest
+from app.chat.engine_thread import EngineThread
 from app.chat.events import SummaryEnded, WindowFull
 from app.chat.recorder import Recorder
+from app.chat.reply_keeper import ReplyKeeper
 from app.chat.status_keeper import StatusKeeper
 from app.chat.view import ChatView
 
 
 class Desk(Protocol):
-    """What is shown and written, as the answers change it."""
+    """Where the conversation lies."""
 
     conversation: Conversation
-
-    def resume(self) -> None:
-        """Asks for the reply again."""
-        ...
-
-    def end_full(self) -> None:
-        """Ends the reply where it stands."""
-        ...
 
 
 class WindowKeeper:
     """Driven from the screen's thread."""
 
     def __init__(
-        self, desk: Desk, engine: EngineThread, recorder: Recorder, view: ChatView, status: StatusKeeper
+        self,
+        desk: Desk,
+        replies: ReplyKeeper,
+        engine: EngineThread,
+        recorder: Recorder,
+        view: ChatView,
+        status: StatusKeeper,
     ) -> None:
         self._desk = desk
+        self._replies = replies
         self._engine = engine
         self._recorder = recorder
         self._view = view
@@ -104,7 +106,7 @@ class WindowKeeper:
         self._desk.conversation = replace(self._desk.conversation, window_start=turn_id, summary=summary)
         self._recorder.save_conversation(self._desk.conversation)
         self._view.mark_window_start(turn_id)
-        self._desk.resume()
+        self._replies.ask()
 
     def leave(self) -> None:
         """Leaves it at that."""
@@ -112,7 +114,7 @@ class WindowKeeper:
             if self._is_summarising:
                 self._engine.cancel(self._full.turn_id)
             self.close()
-            self._desk.end_full()
+            self._replies.end(ReplyEnd(reason=EndReason.WINDOW))
 
     def close(self) -> None:
         """There is nothing to ask any more."""

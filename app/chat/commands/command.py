@@ -73,3 +73,7 @@ class Command:
     def needs_argument(self) -> bool:
         """Whether it can't be done without one."""
         return self.argument is not None and not self.argument.is_optional
+
+    def choices(self, desk: ChatScreen) -> tuple[str, ...]:
+        """What its argument may be just now."""
+        return self.argument.choices(desk) if self.argument is not None and self.argument.choices is not None else ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat.attachments import Attachment, prompt_text
+from app.chat.clipboard import clipboard_command, put_into_clipboard
 from app.chat.code_blocks import CodeBlock, code_blocks
 from app.chat.commands.command import Argument, Command
 from app.chat.commands.turn_commands import NUMBER, number_of, turn_of
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 def _copy(desk: ChatScreen, argument: str) -> None:
     turn = turn_of(desk, argument, Role.ASSISTANT)
     if turn is not None:
-        desk.copy(prompt_text(turn.text, turn.attachments))
+        _copy_out(desk, prompt_text(turn.text, turn.attachments))
         desk.show_note("The reply was copied." if turn.role is Role.ASSISTANT else "The message was copied.")
 
 
@@ -27,10 +29,18 @@ def _code(desk: ChatScreen, argument: str) -> None:
     found = _block_of(desk, argument)
     if found is not None:
         block, number, how_many = found
-        desk.copy(block.code)
+        _copy_out(desk, block.code)
         num_lines = len(block.code.splitlines())
         size = "1 line" if num_lines == 1 else f"{num_lines:,} lines"
         desk.show_note(f"Code block {number} of {how_many} was copied: {size}.")
+
+
+def _copy_out(desk: ChatScreen, text: str) -> None:
+    """Puts a text into the clipboard: by the terminal (OSC 52), and by the system's own program if there is one."""
+    desk.app.copy_to_clipboard(text)
+    command = clipboard_command(os.environ)
+    if command is not None:
+        desk.run_worker(lambda: put_into_clipboard(command, text), thread=True, group="clipboard")
 
 
 def _save(desk: ChatScreen, argument: str) -> None:

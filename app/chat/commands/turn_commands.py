@@ -76,7 +76,7 @@ def _tree(desk: ChatScreen, argument: str) -> None:
             desk.controller.revisions.branch(choice.turn_id)
         else:
             desk.controller.revisions.show(choice.turn_id)
-        desk.go_to_turn(choice.turn_id)
+        desk.portions.go_to(choice.turn_id)
         desk.wake()
 
     desk.app.push_screen(BranchesScreen(desk.controller.conversation), chosen)

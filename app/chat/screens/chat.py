@@ -1,32 +1,28 @@
 """The chat itself: transcript, input, status line.
 
-Owns the layout and turns what the controller says into widgets, and what the user does into commands. The commands
-stand in `app/chat/commands`, the rules behind them in the controller.
+Owns the layout, when the screen is drawn, and what the user does on it: messages are sent, commands carried out. The
+commands stand in `app/chat/commands`, the rules behind them in the controller; what those say is shown by
+`chat_display.py`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from textual import events as textual_events
-from textual import work
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.timer import Timer
 
-from app.chat.attachments import Attachment
-from app.chat.clipboard import clipboard_command, put_into_clipboard
+from app.chat.commands.calling import call_command
 from app.chat.commands.command import Command
 from app.chat.commands.key_table import KeyTable
 from app.chat.commands.registry import COMMANDS, command_of
 from app.chat.commands.slash import PlainMessage, SlashCall, UnknownWord, read_message
 from app.chat.completion import file_offers, slash_offers
 from app.chat.controller import ChatController
-from app.chat.conversation import Conversation, Turn
-from app.chat.engine_port import LoadStep, ModelFacts, Role
-from app.chat.events import Mailbox, ReplyGrew, WindowFull
+from app.chat.conversation import Turn
+from app.chat.events import Mailbox
 from app.chat.messages import (
     LeaveWanted,
     LongTextPasted,
@@ -39,16 +35,11 @@ from app.chat.messages import (
 )
 from app.chat.model_desk import ModelDesk
 from app.chat.plain_text import neutralise
-from app.chat.screens.ask import AskScreen
-from app.chat.screens.conversations import ConversationChoice, ConversationsScreen
+from app.chat.screens.chat_display import ChatDisplay
 from app.chat.screens.editing import Editing
 from app.chat.screens.keys import KeysScreen
 from app.chat.screens.model_actions import ModelActions
 from app.chat.screens.portions import Portions
-from app.chat.screens.search import SearchScreen
-from app.chat.search import Hit
-from app.chat.status import StatusFigures
-from app.chat.store import ConversationLine
 from app.chat.view import Phase
 from app.chat.widgets.attachment_bar import AttachmentBar
 from app.chat.widgets.device_panel import DevicePanel
@@ -80,6 +71,7 @@ class ChatScreen(Screen[None]):
         self.keys = keys
         self.models = ModelActions(self, models)
         self.device = DevicePanel(models)
+        self.view = ChatDisplay(self)
         self.used_tokens: int | None = None
         self.transcript = Transcript(models.model, top_key=keys.hint("top"), end_key=keys.hint("end"))
         self.portions = Portions(self)
@@ -87,9 +79,9 @@ class ChatScreen(Screen[None]):
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
         self.editing = Editing(self.prompt, self._save_edit)
-        self._attachments = AttachmentBar()
+        self.attachments = AttachmentBar()
         self.question = WindowQuestion()
-        self._status = StatusBar()
+        self.status = StatusBar()
         for command in COMMANDS:
             if not command.is_global and (own := keys.keys_of(command)):
                 action = f"command({command.name!r})"
@@ -111,9 +103,9 @@ class ChatScreen(Screen[None]):
         yield self.question
         yield self.note
         yield self.offers
-        yield self._attachments
+        yield self.attachments
         yield self.prompt
-        yield self._status
+        yield self.status
 
     def on_mount(self) -> None:
         self._frames = self.set_interval(_FRAME_S, self._frame)
@@ -175,7 +167,7 @@ class ChatScreen(Screen[None]):
         self.controller.attaching.follow(text)
         before = self.prompt.text_before_cursor
         is_at_end = len(before) == len(text)
-        offers = slash_offers(before, self.keys, self._choices) if is_at_end else []
+        offers = slash_offers(before, self.keys, lambda command: command.choices(self)) if is_at_end else []
         self.offers.offer(offers or file_offers(before, Path.cwd()), before)
         self.wake()
 
@@ -197,36 +189,17 @@ class ChatScreen(Screen[None]):
     def on_offer_taken(self, message: OfferTaken) -> None:
         self.prompt.take(message.offer)
 
-    def _choices(self, command: Command) -> tuple[str, ...]:
-        argument = command.argument
-        return argument.choices(self) if argument is not None and argument.choices is not None else ()
-
     def action_command(self, name: str) -> None:
         """A key was pressed that calls this command."""
         if (command := command_of(name)) is not None:
             self.run(command)
 
     def run(self, command: Command, argument: str = "") -> None:
-        """Does what a command says, or says why it can't be done now; asks for an argument that is missing."""
+        """Does what a command says, or says why it can't be done now."""
         if not self.editing.is_on:
             self.controller.set_draft(self.prompt.text)
-        if sentence := command.refusal(self):
-            self.show_note(sentence, is_warning=True)
-        elif command.needs_argument and not argument:
-            self._ask_argument(command)
-        else:
-            command.handler(self, argument)
+        call_command(self, command, argument)
         self.wake()
-
-    def _ask_argument(self, command: Command) -> None:
-        assert command.argument is not None, "only a command with an argument needs one"
-
-        def answered(argument: str | None) -> None:
-            if argument is not None:
-                self.run(command, argument)
-
-        question = command.argument.question or command.title
-        self.app.push_screen(AskScreen(question, initial=command.argument.initial(self)), answered)
 
     def on_window_answered(self, message: WindowAnswered) -> None:
         match message.choice:
@@ -252,13 +225,6 @@ class ChatScreen(Screen[None]):
         else:
             self.show_note(f"Not opened, since it is no web address: {event.href}", is_warning=True)
 
-    def copy(self, text: str) -> None:
-        """Puts a text into the clipboard: by the terminal (OSC 52), and by the system's own program if there is one."""
-        self.app.copy_to_clipboard(text)
-        command = clipboard_command(os.environ)
-        if command is not None:
-            self.run_worker(lambda: put_into_clipboard(command, text), thread=True, group="clipboard")
-
     def keep_draft(self) -> None:
         """Takes in what stands in the input now: word of the last key may still be on its way."""
         if self.editing.is_on:
@@ -281,117 +247,6 @@ class ChatScreen(Screen[None]):
         """Shows what the keys and commands do."""
         self.app.push_screen(KeysScreen(self.keys))
 
-    # What the controller says.
-
-    def begin_load(self, name: str) -> None:
-        self.models.desk.take_facts(None)
-        self.transcript.begin_load(name)
-
-    def show_load_step(self, step: LoadStep) -> None:
-        self.transcript.model_panel.show_step(step)
-
-    def show_ready(self, facts: ModelFacts) -> None:
-        self.models.desk.take_facts(facts)
-        self.transcript.model_panel.show_facts(facts)
-        self.models.note_ready()
-        if self.device.is_open:
-            self.models.measure()
-
-    def show_load_failure(self, sentence: str, way_on: str) -> None:
-        keys = (
-            f"{self.keys.hint('models')} chooses another model, {self.keys.hint('quit')} leaves. "
-            f"Earlier conversations can be read: {self.keys.hint('open')}."
-        )
-        self.transcript.model_panel.show_failure(sentence, way_on, keys)
-        self.models.welcome(f"{sentence} {way_on}")
-
-    def show_conversation(self, conversation: Conversation) -> None:
-        self.note.clear()
-        if self.editing.is_on:
-            self.editing.leave()
-        self.transcript.show(conversation, places=self.controller.places)
-
-    def add_turn(self, turn: Turn) -> None:
-        self.device.passes.begin()
-        if self.transcript.num_behind:
-            self.portions.end()
-        else:
-            self.transcript.add_turn(turn)
-        if turn.role is Role.ASSISTANT and self.controller.facts is None and (view := self.transcript.reply(turn.id)):
-            view.set_footnote("waiting for the model")
-
-    def remove_turn(self, turn: Turn) -> None:
-        self.transcript.remove_turn(turn)
-
-    def grow_reply(self, turn_id: str, text: str, thinking: str) -> None:
-        if (view := self.transcript.reply(turn_id)) is not None:
-            view.grow(text, thinking)
-
-    def follow_tokens(self, piece: ReplyGrew) -> None:
-        self.device.follow(piece)
-
-    def end_reply(self, turn: Turn, detail: str) -> None:
-        if self.is_attached:  # Nothing is drawn once the chat has been left.
-            self._finish_reply(turn, detail)
-
-    @work(group="replies")
-    async def _finish_reply(self, turn: Turn, detail: str) -> None:
-        self.device.passes.pause()
-        if (view := self.transcript.reply(turn.id)) is not None:
-            await view.finish(turn, detail)
-
-    def mark_places(self, places: Mapping[str, tuple[int, int]]) -> None:
-        self.transcript.mark_places(places)
-
-    def mark_window_start(self, turn_id: str) -> None:
-        self.transcript.mark_window_start(turn_id)
-
-    def ask_about_window(self, window: WindowFull) -> None:
-        self.question.ask(window)
-        self.models.reckon_larger_window(window)
-
-    def close_window_question(self) -> None:
-        self.question.close()
-        self.prompt.focus()
-
-    def show_status(self, figures: StatusFigures) -> None:
-        self._status.show(figures)
-        self.used_tokens = self.device.position = figures.used_tokens
-
     def show_note(self, text: str, *, is_warning: bool = False) -> None:
+        """Says something above the input."""
         self.note.show(text, is_warning=is_warning)
-
-    def set_prompts(self, prompts: tuple[str, ...]) -> None:
-        self.prompt.earlier_prompts.set_prompts(prompts)
-
-    def set_draft(self, text: str) -> None:
-        if text != self.prompt.text:
-            self.prompt.set_text(text)
-
-    def show_conversations(self, lines: tuple[ConversationLine, ...]) -> None:
-        if not lines:
-            self.show_note("There is no earlier conversation yet.")
-            return
-
-        def chosen(choice: ConversationChoice | None) -> None:
-            if choice is not None:
-                self.keep_draft()
-                choice.act(self.controller)
-                self.wake()
-
-        if isinstance(self.app.screen, ConversationsScreen):
-            return  # It was asked for twice.
-        screen = ConversationsScreen(
-            lines, shown=self.controller.conversation.id, is_written=bool(self.controller.active_turn_id)
-        )
-        self.app.push_screen(screen, chosen)
-
-    def show_attachments(self, attachments: tuple[Attachment, ...]) -> None:
-        self._attachments.show(attachments)
-
-    def go_to_turn(self, turn_id: str) -> None:
-        self.portions.go_to(turn_id)
-
-    def show_hits(self, text: str, hits: tuple[Hit, ...]) -> None:
-        if isinstance(self.app.screen, SearchScreen):
-            self.app.screen.show_hits(text, hits)

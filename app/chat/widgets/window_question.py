@@ -12,9 +12,9 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.chat.engine_thread import summary_tokens
 from app.chat.events import WindowFull
 from app.chat.messages import PromptTyped, WindowAnswered, WindowChoice
+from app.chat.window_fit import summary_tokens
 
 
 class WindowQuestion(Vertical):
