@@ -27,8 +27,8 @@ from kernels_cpu.plan import (  # fmt: skip
     OPERAND_BYTES,
     CpuLimits,
     Plan,
-    make_plan,
 )
+from kernels_cpu.planning import make_plan
 from kernels_cpu.shape_checks import MAX_TILE_ROWS
 from kernels_cpu.step_pieces import HEADER, Places, Step
 from kernels_cpu.steps import StepMaker

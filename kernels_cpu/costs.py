@@ -15,7 +15,6 @@ from kernels_cpu.activations import Precision, terms_for
 from kernels_cpu.isa import choose
 from kernels_cpu.kv_layout import PAGE_SIZE, CacheTypes
 from kernels_cpu.packed_formats import FLOAT_FORMATS, packed_bytes
-from kernels_cpu.plan import TensorLike
 from models.program import (
     Attend,
     Embed,
@@ -29,6 +28,7 @@ from models.program import (
 )
 from models.recurrence import Convolve, DeltaRule, recurrence_weights
 from models.segments import Segment
+from models.tensor_like import TensorLike
 
 
 @dataclass(frozen=True, kw_only=True)

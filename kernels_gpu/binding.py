@@ -21,9 +21,11 @@ from kernels_gpu.device import Device, Event, Graph, Kernel, Region
 from kernels_gpu.exchange import Exchange
 from kernels_gpu.launches import BatchShape, Best, Launch, Module, Places
 from kernels_gpu.layout import PLANE_ALIGNMENT
-from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, make_plan, page_bytes, spans_for
+from kernels_gpu.modules import SOURCES, modules_of
+from kernels_gpu.plan import STEP_TOKENS, GpuBill, GpuLimits, Plan, make_bill, page_bytes, spans_for
+from kernels_gpu.planning import make_plan
 from kernels_gpu.precision import Precision
-from kernels_gpu.steps import SOURCES, StepMaker
+from kernels_gpu.steps import StepMaker
 from kernels_gpu.upload import Uploader
 from models.program import Rope
 from models.segments import Segment
@@ -125,15 +127,14 @@ class GpuModel:
         uploader.place(self._arena(self.bill.weights_bytes, "the weights"))
         kv = self._arena(self.bill.kv_bytes, "the KV cache")
         workspace = self._arena(self.bill.workspace_bytes, "the workspace")
-        self._steps = StepMaker(self.segment, file.tensors, plan, self.limits, options.activations)
         room = _room(self.segment, self.limits, options)
-        modules = self._steps.modules()
+        modules = modules_of(self.segment, plan, self.limits, options.activations)
         self._kernels = self._load([*modules, candidates.MODULE] if room else modules, progress)
         self._page_bytes = {
             idx: page_bytes(layer.num_kv_heads, layer.head_dim, self.limits.cache_types)
             for idx, layer in self.segment.layers.items()
         }
-        self._steps.places = self._places = Places(
+        self._places = places = Places(
             matrices=uploader.matrices,
             vectors=uploader.vectors,
             caches={idx: kv.take(self.limits.num_pages * size) for idx, size in self._page_bytes.items()},
@@ -141,6 +142,9 @@ class GpuModel:
                 name: workspace.take(size)
                 for name, size in {**plan.pieces(self.segment, self.limits), **(room.pieces() if room else {})}.items()
             },
+        )
+        self._steps = StepMaker(
+            segment=self.segment, plan=plan, limits=self.limits, precision=options.activations, places=places
         )
         self.most_candidates = room.most if room else 0
         # What no kernel writes, the ends of rows that are no multiple of 32, must not be NaNs.

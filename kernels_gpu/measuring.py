@@ -13,19 +13,15 @@ from statistics import median
 
 import numpy as np
 
+from kernels_gpu.attention_steps import ATTENTION_THREADS, HEADS_OF_BLOCK, PROMPT_ROWS
 from kernels_gpu.device import Device, Kernel, Region, Stream
 from kernels_gpu.launches import Argument, scalars
 from kernels_gpu.layout import UNIT, defines_for, matrix_layout
 from kernels_gpu.matrices import Matrix
+from kernels_gpu.modules import SOURCES
 from kernels_gpu.plan import PAGE_SIZE, PARTIAL_HEADER, SPAN, attention_defines, page_bytes
 from kernels_gpu.precision import record_bytes
 from kernels_gpu.product_steps import NO_PART, PREFILL_ROWS, PREFILL_TOKENS, PRODUCT_THREADS, STORE
-from kernels_gpu.steps import (
-    ATTENTION_THREADS,
-    HEADS_OF_BLOCK,
-    PROMPT_ROWS,
-    SOURCES,
-)
 
 STEP_COUNTS = (1, 2, 4, 8)
 TILES_OF_RATE, OPERATIONS_OF_TILE = 8, 2 * 16 * 8 * 32  # in int8_rate.cu

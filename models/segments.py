@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from models.program import Embed, KvLayer, MixExperts, Normalize, Operation, Program, RotateAndStore
+from models.program import (
+    Embed,
+    GatedProject,
+    KvLayer,
+    MixExperts,
+    Normalize,
+    Operation,
+    Program,
+    Project,
+    RotateAndStore,
+    SelectOutputs,
+)
 from models.recurrence import Convolve, DeltaRule, StateLayer
 
 Run = tuple[Operation, ...]
@@ -53,6 +64,22 @@ class Segment:
     def has_head(self) -> bool:
         """Whether the logits are made here."""
         return self.gives_logits(len(self.runs) - 1)
+
+    @property
+    def output_buffers(self) -> frozenset[str]:
+        """Names of the buffers that hold only rows whose logits are wanted."""
+        found: set[str] = set()
+        for operation in self.operations:
+            match operation:
+                case SelectOutputs(out=out):
+                    found.add(out.name)
+                case Normalize(x=x, out=out) | GatedProject(x=x, out=out) if x.name in found:
+                    found.add(out.name)
+                case Project(x=x, parts=parts) if x.name in found:
+                    found.update(part.out.name for part in parts)
+                case _:
+                    pass
+        return frozenset(found)
 
     @property
     def layers(self) -> dict[int, KvLayer]:

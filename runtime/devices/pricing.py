@@ -86,7 +86,8 @@ def costs_gpu(segment: Segment, file: ModelFile, options: DeviceOptions) -> Step
 
     Multiply-adds are left out: decode is far from the card's limit for them.
     """
-    from kernels_gpu.plan import make_plan, page_bytes
+    from kernels_gpu.plan import page_bytes
+    from kernels_gpu.planning import make_plan
     from runtime.devices.gpu import gpu_limits
 
     body = replace(

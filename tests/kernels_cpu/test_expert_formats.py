@@ -19,7 +19,7 @@ from kernels_cpu.bill import weights_bytes
 from kernels_cpu.costs import count_costs
 from kernels_cpu.isa import choose
 from kernels_cpu.kv_layout import CacheTypes
-from kernels_cpu.plan import make_plan
+from kernels_cpu.planning import make_plan
 from models.description import load_description
 from models.formats import FORMATS
 from models.gguf_file import open_model_file

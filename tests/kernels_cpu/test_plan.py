@@ -12,7 +12,8 @@ from kernels_cpu import binding
 from kernels_cpu.activations import Precision
 from kernels_cpu.binding import OPERAND_BYTES, write_table
 from kernels_cpu.isa import choose
-from kernels_cpu.plan import Plan, make_plan, padded_tokens
+from kernels_cpu.plan import Plan, padded_tokens
+from kernels_cpu.planning import make_plan
 from kernels_cpu.step_pieces import Step
 from models.description import load_description
 from models.gguf_file import open_model_file
