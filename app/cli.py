@@ -75,8 +75,11 @@ def _run(arguments: list[str], console: Console) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        if unknown:
-            raise unknown_flag(unknown[0], namespace.parser, parser)
+        flags = [word for word in unknown if word.startswith("-") and word != "-"]
+        if unknown and (flags or not hasattr(namespace, "model_words")):
+            raise unknown_flag((flags or unknown)[0], namespace.parser, parser)
+        if unknown:  # argparse takes the words of one place alone, those before the flags or those behind
+            namespace.model_words = [*namespace.model_words, *unknown]
         if namespace.command is commands.chat:  # which has a screen to say it on
             return commands.chat(namespace, console)
         with waiting_for_files(console):

@@ -92,6 +92,7 @@ def test_plain_tandem_is_the_chat(
         (("models",), "ACTION"),
         (("models", "pull"), "MODEL"),
         (("models", "list", "x"), "'x' is one word too many."),
+        (("generate", "a", "-n", "1", "b", "-p", "x"), "One model is enough, and a and b were given."),
         (("doctor", "--jsn"), "did you mean --json"),
         (("--verison",), "did you mean `tandem --version`?"),
         (("--temprature", "1"), "did you mean --temperature?"),

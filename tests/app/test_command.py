@@ -73,8 +73,13 @@ def test_the_text_goes_to_stdout_and_nothing_else_does(folder: Path, environment
     assert b"\x1b" not in done.stdout
 
     (folder / "вопрос 質問.txt").write_text("Grüße 你好\n", "utf-8")
-    for arguments, given in ((["-f", "вопрос 質問.txt"], b""), (["-"], "Grüße 你好\n".encode())):
-        done = run(environment, "generate", model.name, *arguments, *GREEDY, given=given, cwd=folder)
+    on_stdin = "Grüße 你好\n".encode()
+    for arguments, given in (
+        (["-f", "вопрос 質問.txt", *GREEDY], b""),
+        (["-", *GREEDY], on_stdin),
+        ([*GREEDY, "-"], on_stdin),
+    ):
+        done = run(environment, "generate", model.name, *arguments, given=given, cwd=folder)
         assert (done.returncode, words(done.stderr)) == (0, "")
         assert b"\x1b" not in done.stdout
         assert done.stdout.decode() == shown(value["text"])
