@@ -132,6 +132,7 @@ class _Version(argparse.Action):
 
 def _add_chat_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model_words", nargs="*", metavar="MODEL", help="the model to talk with")
+    parser.add_argument("-p", "--prompt", metavar="TEXT", help="a first message, sent at once")
     parser.add_argument("--continue", dest="continue_last", action="store_true", help="open the last conversation")
     add_flags(parser, LOAD_OPTIONS, "model and machine")
     add_flags(parser, SAMPLING_OPTIONS, "answers")

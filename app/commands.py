@@ -41,6 +41,7 @@ def chat(namespace: argparse.Namespace, console: Console) -> int:
             models_folder=models_folder_of(preferences),
             presets=settings.presets,
             continue_last=namespace.continue_last,
+            first_message=namespace.prompt or "",
             keys=settings.keys,
         )
     )

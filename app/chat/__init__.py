@@ -19,8 +19,8 @@ class ChatOptions:
 
     `preferences` say which model (none: the default one, or what the user chooses at a first start), how it is loaded
     and how it answers. `settings_path` is where changes are kept, `presets` are those that stand there. `models_folder`
-    is where models are kept, `history_path` the SQLite file of the conversations (None: the user's data folder). `keys`
-    gives commands other keys than their own, by the command's name.
+    is where models are kept, `history_path` the SQLite file of the conversations (None: the user's data folder).
+    `first_message` is sent at once. `keys` gives commands other keys than their own, by the command's name.
     """
 
     preferences: Preferences
@@ -29,6 +29,7 @@ class ChatOptions:
     presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     history_path: Path | None = None
     continue_last: bool = False
+    first_message: str = ""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -38,11 +38,12 @@ _SECOND_INTERRUPT_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSetting:
-    """What a chat window is made of. `keys` are those of the settings."""
+    """What a chat window is made of. `keys` are those of the settings; `first_message` is sent at once."""
 
     models: ModelDesk
     history_path: Path
     continues_last: bool = False
+    first_message: str = ""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -78,6 +79,7 @@ class ChatApp(App[None]):
             keys=keys,
             system=desk.preferences.system or "",
             continues_last=setting.continues_last,
+            first_message=setting.first_message,
         )
         self._chat.attach(self.controller)
         desk.when_download_ended = lambda download: self._tell_download(mailbox, download)

@@ -49,6 +49,7 @@ class ChatController:
         keys: KeyTable,
         system: str = "",
         continues_last: bool = False,
+        first_message: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._view = view
@@ -65,7 +66,14 @@ class ChatController:
         self.window = WindowKeeper(self, self._replies, engine, recorder, view, self._status)
         self.conversation = Conversation(system=system)
         self.refusals = Refusals(self, keys)
-        self.library = Library(self, recorder, view, opening_key=keys.hint("open"), continues_last=continues_last)
+        self.library = Library(
+            self,
+            recorder,
+            view,
+            opening_key=keys.hint("open"),
+            continues_last=continues_last,
+            first_message=first_message,
+        )
         self.attaching = Attaching(self, engine, recorder, view)
         self.revisions = Revisions(self, self.library, recorder)
         self._intake = Intake(

@@ -71,6 +71,7 @@ def make_app(options: ChatOptions) -> ChatApp:
             models=desk,
             history_path=options.history_path or default_history_path(),
             continues_last=options.continue_last,
+            first_message=options.first_message,
             keys=options.keys,
         )
     )

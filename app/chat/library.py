@@ -20,6 +20,7 @@ class Desk(Protocol):
 
     @property
     def conversation(self) -> Conversation: ...
+    def submit(self, text: str) -> bool: ...
     def show_other(self, conversation: Conversation) -> None: ...
     def show_changed(self, conversation: Conversation) -> None: ...
 
@@ -28,13 +29,22 @@ class Library:
     """Asks for conversations and shows what has come."""
 
     def __init__(
-        self, desk: Desk, recorder: Recorder, view: ChatView, *, opening_key: str, continues_last: bool
+        self,
+        desk: Desk,
+        recorder: Recorder,
+        view: ChatView,
+        *,
+        opening_key: str,
+        continues_last: bool,
+        first_message: str = "",
     ) -> None:
+        """first_message: sent as soon as it is clear which conversation it belongs to."""
         self._desk = desk
         self._recorder = recorder
         self._view = view
         self._opening_key = opening_key
         self._continues_last = continues_last
+        self._first_message = first_message
         self._wanted_turn: str | None = None
         self._note: tuple[str, bool] | None = None
 
@@ -69,6 +79,7 @@ class Library:
                 self._take_opened(event)
             case events.HistoryFailed():
                 self._view.show_note(event.sentence, is_warning=event.is_warning)
+                self._send_first_message()
             case events.HistoryListed():
                 self._view.show_conversations(event.lines)
             case events.Searched():
@@ -82,6 +93,14 @@ class Library:
                     note, is_warning = self._note
                     self._note = None
                     self._view.show_note(note, is_warning=is_warning)
+                self._send_first_message()
+
+    def _send_first_message(self) -> None:
+        """Once; where it can't be sent, or something was begun already, it stands in the input, behind that."""
+        text, self._first_message = self._first_message, ""
+        begun = self._desk.conversation
+        if text and (begun.draft or begun.attachments or not self._desk.submit(text)):
+            self._view.set_draft(f"{begun.draft}\n{text}" if begun.draft else text)
 
     def _go_to(self, turn_id: str) -> None:
         conversation = self._desk.conversation
@@ -95,12 +114,15 @@ class Library:
             self._view.show_note(history.note, is_warning=True)
         shown = self._desk.conversation
         if not history.latest or shown.turns:
+            self._send_first_message()
             return
         latest = max(history.latest, key=lambda line: line.updated_at)
-        is_draft_alone = latest.num_turns == 0 and latest.has_draft
+        is_draft_alone = latest.num_turns == 0 and latest.has_draft and not self._first_message
         if (self._continues_last or is_draft_alone) and not shown.draft:
             self.open(latest.id, note=history.note, is_warning=True)
-        elif latest.is_broken_off and not history.note:
+            return
+        self._send_first_message()
+        if latest.is_broken_off and not history.note:
             self._view.show_note(
                 f"The last conversation broke off in the middle of a reply: {self._opening_key} opens it."
             )

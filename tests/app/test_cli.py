@@ -178,5 +178,6 @@ def test_the_last_conversation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(app.chat, "run", lambda options: seen.append(options) or 0)
     monkeypatch.setattr(app.commands, "_is_terminal", lambda stream: True)
     assert run(monkeypatch, "chat", "--continue", stdout=Terminal())[0] == 0
-    assert run(monkeypatch, "chat", stdout=Terminal())[0] == 0
+    assert run(monkeypatch, "-p", "Hello, you", stdout=Terminal())[0] == 0
     assert [options.continue_last for options in seen] == [True, False]
+    assert [options.first_message for options in seen] == ["", "Hello, you"]

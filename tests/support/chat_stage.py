@@ -231,6 +231,7 @@ async def chat(
     size: tuple[int, int] = (80, 24),
     system: str = "",
     continues_last: bool = False,
+    first_message: str = "",
     keys: Mapping[str, tuple[str, ...]] | None = None,
     preferences: Preferences | None = None,
     models: ModelDesk | None = None,
@@ -241,6 +242,7 @@ async def chat(
             models=models or desk_for(engine, preferences or Preferences(model="tiny-1m", system=system or None)),
             history_path=history_path,
             continues_last=continues_last,
+            first_message=first_message,
             keys=keys or {},
         )
     )

@@ -99,6 +99,45 @@ async def test_the_last_conversation_is_gone_on_with(tmp_path: Path) -> None:
     assert len(kept(path)) == 1
 
 
+async def test_a_message_of_the_command_line_is_sent_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    engine = FakeEngine(scripts=[says("One."), says("Two."), says("Three.")])
+    async with chat(engine, path, first_message="first") as stage:
+        await stage.until_shown("▌ first", "One.")
+        await stage.until_idle()
+    async with chat(engine, path, first_message="second", continues_last=True) as stage:
+        await stage.until_shown("▌ first", "▌ second", "Two.")
+        await stage.until_idle()
+        await stage.press("ctrl+n", "d")
+    async with chat(engine, path, first_message="third") as stage:
+        await stage.until_shown("▌ third", "Three.")
+        await stage.until_idle()
+    assert [[turn.text for turn in asked] for asked in engine.asked] == [
+        ["first"],
+        ["first", "One.", "second"],
+        ["third"],
+    ]
+    assert sorted((len(one.turns), one.draft) for one in kept(path)) == [(0, "d"), (2, ""), (4, "")]
+
+
+async def test_a_message_of_the_command_line_stands_behind_what_was_begun(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with chat(FakeEngine(scripts=[says("One.")]), path) as stage:
+        await stage.ask("question")
+        await stage.press("b", "e", "g", "u", "n")
+    engine = FakeEngine()
+    async with chat(engine, path, first_message="second", continues_last=True) as stage:
+        await stage.until_shown("│ begun", "│ second")
+    assert engine.asked == []
+
+
+async def test_a_message_of_the_command_line_that_no_model_can_answer_is_not_lost(tmp_path: Path) -> None:
+    engine = FakeEngine(load_error=ValueError("odd"))
+    async with chat(engine, tmp_path / "chat.db", first_message="hello") as stage:
+        await stage.until_shown("odd", "hello")
+    assert engine.asked == []
+
+
 async def test_a_new_conversation_begins_empty_and_the_old_one_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     gate = threading.Event()
