@@ -60,7 +60,7 @@ class Attaching:
         if "@" not in text and not any(known.is_mentioned for known in attachments):
             return
         names = mentioned_files(text, Path.cwd())
-        named = names_behind_at(text)
+        named = names_behind_at(text) | set(names)
         kept = tuple(known for known in attachments if not known.is_mentioned or known.name in named)
         present = {known.name for known in kept}
         read = [found for name in names if name not in present and (found := _read_quietly(name)) is not None]

@@ -6,6 +6,7 @@ know the screen.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 # A path from a root, a name with a short ending, or a folder: not a decorator's or a package's name.
 _FILE_LIKE = re.compile(r"^(?:~|\.{1,2})?/|^[^()]*(?:\.\w{1,5}|/)$")
 _END_MARKS = ".,;:!?)]}'"
+_WILD = re.compile(r"[*?]")
+MAX_MATCHES = 50
 
 
 class AttachmentError(Exception):
@@ -70,14 +73,37 @@ def read_file(name: str, folder: Path) -> Attachment:
 
 
 def mentioned_files(text: str, folder: Path) -> list[str]:
-    """The files that a message names behind an @, each once; what is no file is part of the message."""
+    """The files that a message names behind an @, each once; what is no file is part of the message.
+
+    A pattern such as src/*.py names the files of that folder that it matches.
+    """
     names: list[str] = []
     for quoted, plain in _MENTION.findall(text):
         candidates = [quoted] if quoted else [plain, plain.rstrip(_END_MARKS)]
-        name = next((name for name in candidates if name and _is_file(folder / Path(name).expanduser())), None)
-        if name is not None and name not in names:
-            names.append(name)
+        found = next(filter(None, (_files_of(name, folder) for name in candidates if name)), [])
+        names += [name for name in found if name not in names]
     return names
+
+
+def _files_of(name: str, folder: Path) -> list[str]:
+    """The file of this name; of a pattern those that match, in order, if there are not too many."""
+    if _is_file(folder / Path(name).expanduser()):
+        return [name]
+    matches = _matches(name, folder)
+    return matches if len(matches) <= MAX_MATCHES else []
+
+
+def _matches(name: str, folder: Path) -> list[str]:
+    """The files of one folder that a pattern matches, none of them hidden; what is no pattern matches nothing."""
+    path = Path(name)
+    if not _WILD.search(path.name) or not _FILE_LIKE.search(name) or _WILD.search(str(path.parent)):
+        return []
+    try:
+        entries = sorted((folder / path.parent.expanduser()).iterdir())
+    except (OSError, ValueError, RuntimeError):
+        return []
+    fitting = (entry for entry in entries if fnmatch.fnmatchcase(entry.name, path.name))
+    return [str(path.parent / entry.name) for entry in fitting if not entry.name.startswith(".") and _is_file(entry)]
 
 
 def names_behind_at(text: str) -> frozenset[str]:
@@ -94,7 +120,7 @@ def missing_files(text: str, folder: Path, known: Collection[str] = ()) -> list[
     sentences: list[str] = []
     for quoted, plain in _MENTION.findall(text):
         name = quoted or plain.rstrip(_END_MARKS)
-        if not name or name in known or any(_is_file(folder / Path(way).expanduser()) for way in (name, plain) if way):
+        if not name or name in known or any(_files_of(way, folder) for way in (name, plain) if way):
             continue
         if (quoted or _FILE_LIKE.search(name)) and (sentence := _missing(name, folder)) not in sentences:
             sentences.append(sentence)
@@ -102,6 +128,8 @@ def missing_files(text: str, folder: Path, known: Collection[str] = ()) -> list[
 
 
 def _missing(name: str, folder: Path) -> str:
+    if num_matches := len(_matches(name, folder)):
+        return f"{name} names {num_matches} files, and {MAX_MATCHES} go at once."
     try:
         is_folder = (folder / Path(name).expanduser()).is_dir()
     except (OSError, ValueError, RuntimeError):

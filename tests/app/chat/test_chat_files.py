@@ -229,6 +229,40 @@ def test_which_files_a_message_names(tmp_path: Path) -> None:
     assert named(f"(@a.txt) @{tmp_path}/a.txt") == [f"{tmp_path}/a.txt"]
 
 
+def test_a_pattern_names_the_files_of_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    for name in ("b.py", "a.py", ".hidden.py", "c.txt", "deep/d.py"):
+        (tmp_path / "src" / name).write_text("x")
+    (tmp_path / "top.py").write_text("x")
+    (tmp_path / "what?.py").write_text("x")
+
+    def named(text: str) -> list[str]:
+        return mentioned_files(text, tmp_path)
+
+    assert named("see @src/*.py, and @*.py") == ["src/a.py", "src/b.py", "top.py", "what?.py"]
+    assert named("@src/?.txt") == ["src/c.txt"] and named(f"@{tmp_path}/src/a*.py") == [f"{tmp_path}/src/a.py"]
+    assert named("@what?.py") == ["what?.py"]
+    assert named("@*args @** @/*/*.py @**/d.py @src/*.rs @gone/*.py") == []
+    assert missing_files("@src/*.rs @*args", tmp_path) == ["There is no file src/*.rs."]
+    for number in range(51):
+        (tmp_path / "src" / f"{number}.log").write_text("x")
+    assert named("@src/*.log") == []
+    assert missing_files("@src/*.log", tmp_path) == ["src/*.log names 51 files, and 50 go at once."]
+
+
+async def test_the_files_of_a_pattern_are_attached_while_it_is_written(tmp_path: Path, folder: Path) -> None:
+    for name in ("one.py", "two.py"):
+        (folder / name).write_text("pass\n")
+    engine = FakeEngine(scripts=[says("Good.")])
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.press(*"see", "space", *"@*.py")
+        await stage.until_shown("one.py", "two.py")
+        await stage.press("enter")
+        await stage.until_shown("Good.")
+        await stage.until_idle()
+    assert "one.py:\n```\npass\n```" in engine.asked[0][0].text and "two.py:" in engine.asked[0][0].text
+
+
 def test_what_is_named_like_a_file_and_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.txt").write_text("x")
