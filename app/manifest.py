@@ -173,7 +173,7 @@ def _template_value(description: EngineDescription, how_to_load: EngineOptions) 
     if path is None:
         return {}
     return {
-        "chat_template_file": str(path.expanduser().resolve()),
+        "chat_template_file": os.path.realpath(os.path.expanduser(path)),
         "chat_template_sha256": description.chat_template_sha256,
     }
 

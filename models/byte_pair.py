@@ -38,6 +38,9 @@ def _bytes_of_characters() -> Mapping[str, int]:
     return {character: byte for byte, character in byte_alphabet().items()}
 
 
+_LONG_TEXT = 4096
+
+
 class MergingMachine:
     """Cuts a text into words and merges within them.  num_lost_merges: those of tokens that are not there.
 
@@ -63,6 +66,8 @@ class MergingMachine:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text without lone surrogates."""
+        if len(text) > _LONG_TEXT:  # which takes seconds: other threads go on meanwhile, and offsets are left out
+            return self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
 

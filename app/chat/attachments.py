@@ -6,7 +6,9 @@ know the screen.
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
+import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -44,8 +46,12 @@ class Attachment:
     def size_words(self) -> str:
         """Its size for a person: tokens where they are known, and lines, or characters of a single line."""
         num_lines = self.text.count("\n") + (not self.text.endswith("\n"))
-        size = f"{num_lines:,} lines" if num_lines > 1 else f"{len(self.text):,} characters"
-        return size if self.num_tokens is None else f"{self.num_tokens:,} tokens · {size}"
+        size = f"{num_lines:,} lines" if num_lines > 1 else _count(len(self.text), "character")
+        return size if self.num_tokens is None else f"{_count(self.num_tokens, 'token')} · {size}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def is_long(text: str) -> bool:
@@ -55,7 +61,7 @@ def is_long(text: str) -> bool:
 
 def read_file(name: str, folder: Path) -> Attachment:
     """The file of this name (relative to the folder, or absolute) as an attachment. Raises AttachmentError."""
-    path = folder / Path(name).expanduser()
+    path = place_of(name, folder)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise AttachmentError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: attach a part of it.")
@@ -63,12 +69,14 @@ def read_file(name: str, folder: Path) -> Attachment:
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or fault
         raise AttachmentError(f"{name} can't be read: {reason}.") from fault
-    if b"\0" in content:
-        raise AttachmentError(f"{name} is no text.")
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if b"\0" in content and encoding == "utf-8-sig":
+        raise AttachmentError(f"{name} is no text: take it out of the message.")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode(encoding)
     except UnicodeDecodeError as fault:
-        raise AttachmentError(f"{name} is no UTF-8 text (byte {fault.start:,} is the first that is none).") from fault
+        kind = encoding.removesuffix("-sig").upper()
+        raise AttachmentError(f"{name} is no {kind} text (byte {fault.start:,} is the first that is none).") from fault
     return Attachment(name=name, text=text)
 
 
@@ -87,7 +95,7 @@ def mentioned_files(text: str, folder: Path) -> list[str]:
 
 def _files_of(name: str, folder: Path) -> list[str]:
     """The file of this name; of a pattern those that match, in order, if there are not too many."""
-    if _is_file(folder / Path(name).expanduser()):
+    if _is_file(place_of(name, folder)):
         return [name]
     matches = _matches(name, folder)
     return matches if len(matches) <= MAX_MATCHES else []
@@ -99,8 +107,8 @@ def _matches(name: str, folder: Path) -> list[str]:
     if not _WILD.search(path.name) or not _FILE_LIKE.search(name) or _WILD.search(str(path.parent)):
         return []
     try:
-        entries = sorted((folder / path.parent.expanduser()).iterdir())
-    except (OSError, ValueError, RuntimeError):
+        entries = sorted(place_of(str(path.parent), folder).iterdir())
+    except (OSError, ValueError):
         return []
     fitting = (entry for entry in entries if fnmatch.fnmatchcase(entry.name, path.name))
     return [str(path.parent / entry.name) for entry in fitting if not entry.name.startswith(".") and _is_file(entry)]
@@ -122,7 +130,8 @@ def missing_files(text: str, folder: Path, known: Collection[str] = ()) -> list[
         name = quoted or plain.rstrip(_END_MARKS)
         if not name or name in known or any(_files_of(way, folder) for way in (name, plain) if way):
             continue
-        if (quoted or _FILE_LIKE.search(name)) and (sentence := _missing(name, folder)) not in sentences:
+        is_meant = quoted or _FILE_LIKE.search(name) or _is_folder(place_of(name, folder))
+        if is_meant and (sentence := _missing(name, folder)) not in sentences:
             sentences.append(sentence)
     return sentences
 
@@ -130,17 +139,26 @@ def missing_files(text: str, folder: Path, known: Collection[str] = ()) -> list[
 def _missing(name: str, folder: Path) -> str:
     if num_matches := len(_matches(name, folder)):
         return f"{name} names {num_matches} files, and {MAX_MATCHES} go at once."
-    try:
-        is_folder = (folder / Path(name).expanduser()).is_dir()
-    except (OSError, ValueError, RuntimeError):
-        is_folder = False
+    is_folder = _is_folder(place_of(name, folder))
     return f"{name} is a folder: name a file in it." if is_folder else f"There is no file {name}."
+
+
+def place_of(name: str, folder: Path) -> Path:
+    """The path that a name typed in the chat means; `~` of a user that there is not is a name like any other."""
+    return folder / os.path.expanduser(name)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError):
         return False
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.chat.attachments import place_of
 from app.chat.commands.command import Command
 from app.chat.commands.key_table import KeyTable
 from app.chat.commands.registry import command_of, commands_beginning
@@ -75,7 +76,7 @@ def file_offers(before: str, folder: Path) -> list[Offer]:
     base = f"{parent}/" if "/" in begun else ""
     return [
         Offer(typed=f"@{begun}", text=_mention(base + entry), label=_mention(base + entry))
-        for entry in _entries(folder / Path(base).expanduser(), name)
+        for entry in _entries(place_of(base, folder), name)
     ]
 
 

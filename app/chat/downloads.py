@@ -6,6 +6,8 @@ Owns their threads and how far each has come. Knows nothing of the screen, which
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -21,20 +23,40 @@ class DownloadState(StrEnum):
     DONE = "done"
 
 
+_SPEED_OVER_S = 5.0
+
+
 class Download:
     """One download. `done_bytes` and `total_bytes` are what has come and what is to come (0: not known yet)."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, done_bytes: int = 0, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`done_bytes`: what an earlier download left."""
         self.name = name
         self.state = DownloadState.RUNNING
-        self.done_bytes = 0
+        self.done_bytes = done_bytes
         self.total_bytes = 0
         self.sentence = ""
         self._leaving = threading.Event()
+        self._clock = clock
+        self._came = deque([(clock(), done_bytes)])  # when how much was there, over the last seconds
+
+    @property
+    def silent_s(self) -> float:
+        """For so long nothing has come."""
+        return self._clock() - self._came[-1][0]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What came lately; 0 where that can't be said yet."""
+        (first_s, first_bytes), (_, last_bytes) = self._came[0], self._came[-1]
+        elapsed_s = self._clock() - first_s
+        return (last_bytes - first_bytes) / elapsed_s if elapsed_s >= 1 else 0.0
 
     def stop(self) -> None:
-        """Ends it soon; what has come is kept."""
+        """Ends it; what has come is kept. Its thread may wait a while longer for a server that says nothing."""
         self._leaving.set()
+        if self.state is DownloadState.RUNNING:
+            self.state = DownloadState.STOPPED
 
     def run(self, shelf: ModelShelf) -> None:
         """Downloads, on the thread that calls."""
@@ -47,6 +69,13 @@ class Download:
             self.state = DownloadState.DONE
 
     def _report(self, done_bytes: int, total_bytes: int) -> None:
+        now = self._clock()
+        if done_bytes != self.done_bytes or not self.total_bytes:
+            if not self.total_bytes or done_bytes < self.done_bytes:
+                self._came.clear()  # what was there before it began says nothing of the speed
+            self._came.append((now, done_bytes))
+        while len(self._came) > 2 and self._came[1][0] < now - _SPEED_OVER_S:
+            self._came.popleft()
         self.done_bytes, self.total_bytes = done_bytes, total_bytes
 
 
@@ -62,12 +91,12 @@ class Downloads:
         """The latest download of a model."""
         return self._downloads.get(name)
 
-    def start(self, name: str) -> Download:
-        """Begins or goes on; one that is running is left alone."""
+    def start(self, name: str, done_bytes: int = 0) -> Download:
+        """Begins or goes on; one that is running is left alone. `done_bytes`: what an earlier chat left of it."""
         known = self._downloads.get(name)
         if known is not None and known.state is DownloadState.RUNNING:
             return known
-        download = self._downloads[name] = Download(name)
+        download = self._downloads[name] = Download(name, known.done_bytes if known is not None else done_bytes)
         threading.Thread(target=self._run, args=(download,), name="chat-download", daemon=True).start()
         return download
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from app.chat.engine_port import (
     ChatEngine,
@@ -38,6 +38,12 @@ from app.loading import SLOW_AFTER_S, STALLED_AFTER_S, WAITING, stage_title
 if TYPE_CHECKING:
     from runtime import Engine, EngineOptions, GenerateOptions, Generation, Message
     from runtime.thinking import Segment, ThinkingSplitter
+
+Outcome = TypeVar("Outcome")
+
+_OTHER_TEMPLATE = (
+    "Edit the turn that it fails on or take it out, or use another template: /set chat-template-file FILE."
+)
 
 _END_REASONS = {
     "stop": EndReason.STOP,
@@ -102,12 +108,15 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
             name, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
         )
 
-    with patient_files(lambda label, waited_s: report_stage(WAITING, int(waited_s), 0)):
-        path = resolve_model(
-            choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
-        )
-        how_to_load = choice.engine if choice.engine_for is None else choice.engine_for(path)
-        options = add_draft(how_to_load, choice.draft_model, path, choice.folder, resolve_draft)
+    def find() -> tuple[Path, EngineOptions]:
+        with patient_files(lambda label, waited_s: report_stage(WAITING, int(waited_s), 0)):
+            path = resolve_model(
+                choice.model, folder=choice.folder, offline=choice.offline, progress=report_download, cancel=leaving
+            )
+            how_to_load = choice.engine if choice.engine_for is None else choice.engine_for(path)
+            return path, add_draft(how_to_load, choice.draft_model, path, choice.folder, resolve_draft)
+
+    path, options = _unless_left(find, leaving)
     progress(LoadStep(title="Starting the engine"))
     from runtime import Engine
 
@@ -115,9 +124,35 @@ def _load(choice: ModelChoice, progress: LoadProgress, leaving: LeaveSignal) -> 
     return RuntimeEngine(engine, choice.generate, choice.model)
 
 
+def _unless_left(call: Callable[[], Outcome], leaving: LeaveSignal) -> Outcome:
+    """What a call gives; LoadCancelled as soon as nobody wants it, though it waits for a server that says nothing."""
+    from runtime.patience import Patience
+
+    def look(_label: str, _waited_s: float) -> None:
+        if leaving.is_set():
+            raise LoadCancelled
+
+    patience = Patience(look)
+    try:
+        return patience("", call)
+    finally:
+        patience.close()
+
+
 def _fault_of(fault: Exception) -> EngineFault:
     report = report_of(fault)
     return EngineFault(report.message, report.hint or "")
+
+
+def _prompt_fault(fault: Exception) -> EngineFault:
+    """The same for turns that should become a prompt: a template that fails on one of them fails again and again."""
+    from runtime.catalog import TemplateError
+
+    known = _fault_of(fault)
+    if not isinstance(fault, TemplateError):
+        return known
+    sentence = known.sentence if known.sentence.endswith((".", "!", "?")) else f"{known.sentence}."
+    return EngineFault(sentence, _OTHER_TEMPLATE)
 
 
 class RuntimeEngine:
@@ -126,14 +161,22 @@ class RuntimeEngine:
     def __init__(self, engine: Engine, answers: Callable[[], GenerateOptions], asked_for: str) -> None:
         self._engine = engine
         self._answers = answers
-        self.facts = _facts_of(engine, asked_for)
+        self._asked_for = asked_for
+        self._facts = _facts_of(engine, asked_for)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """As they are now: where a card was lost, the CPU computes in its place."""
+        if _memory_of(self._engine) != self._facts.memory:
+            self._facts = _facts_of(self._engine, self._asked_for)
+        return self._facts
 
     def prompt_size(self, turns: Sequence[PromptTurn]) -> int:
         """The tokens of the prompt, also of one that is longer than the window."""
         try:
             return len(self._engine.encode(_messages_of(turns), self._answers()).ids)
         except Exception as fault:
-            raise _fault_of(fault) from fault
+            raise _prompt_fault(fault) from fault
 
     def count_tokens(self, text: str) -> int:
         """The tokens of a text by itself."""
@@ -159,7 +202,7 @@ class RuntimeEngine:
             options = replace(self._answers(), on_prefill=on_prefill)
             generation = engine.generate(_messages_of([*turns, *opening]), options)
         except Exception as fault:
-            raise _fault_of(fault) from fault
+            raise _prompt_fault(fault) from fault
         return _Stream(engine, generation, begun_text, tells_notes=self.facts.has_chat_template)
 
     def close(self) -> None:
@@ -224,16 +267,13 @@ def _messages_of(turns: Sequence[PromptTurn]) -> list[Message]:
 
 def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
     description = engine.description
+    gpu = description.gpu if any(use.kind != "cpu" for use in engine.uses) else None
     words = [
         description.architecture,
         _count(description.num_parameters),
         *description.formats[:1],
         f"window {description.context_size:,}",
-        *(
-            [f"{description.gpu_layers}/{description.num_layers} layers on {description.gpu}"]
-            if description.gpu
-            else []
-        ),
+        *([f"{description.gpu_layers}/{description.num_layers} layers on {gpu}"] if gpu else []),
     ]
     is_path = "/" in asked_for or asked_for.endswith(".gguf")
     return ModelFacts(
@@ -247,7 +287,7 @@ def _facts_of(engine: Engine, asked_for: str) -> ModelFacts:
         notes=tuple(engine.notes),
         memory=_memory_of(engine),
         trained_context_size=description.trained_context_size,
-        uses_gpu=description.gpu is not None,
+        uses_gpu=gpu is not None,
     )
 
 

@@ -19,6 +19,7 @@ from app.chat.engine_port import (
     EngineLoader,
     LoadCancelled,
     LoadStep,
+    ModelFacts,
     PromptTurn,
     ReplyEnd,
     ReplyStream,
@@ -27,6 +28,7 @@ from app.chat.engine_port import (
 from app.chat.engine_requests import CountRequest, LoadRequest, ReplyRequest, Request, SummaryRequest
 from app.chat.events import (
     EngineReady,
+    FactsChanged,
     LoadFailed,
     LoadProgressed,
     Mailbox,
@@ -59,6 +61,7 @@ class EngineThread:
         self._lock = threading.Lock()
         self._stream: ReplyStream | None = None
         self._cancelled_turn: str | None = None
+        self._told: ModelFacts | None = None  # what the screen knows of the loaded model
         # A daemon: a load that can't be interrupted must not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name="chat-engine", daemon=True)
 
@@ -147,7 +150,8 @@ class EngineThread:
             sentence = f"The model can't be loaded: {_words_of(fault)}"
             self._mailbox.post(LoadFailed(sentence=sentence, way_on="", load=request.number))
         else:
-            self._mailbox.post(EngineReady(facts=self._engine.facts, load=request.number))
+            self._told = self._engine.facts
+            self._mailbox.post(EngineReady(facts=self._told, load=request.number))
 
     def _summarise(self, request: SummaryRequest) -> None:
         try:
@@ -208,6 +212,9 @@ class EngineThread:
             end = ReplyEnd(reason=EndReason.FAILED, error=f"The reply broke off: {_words_of(fault)}")
         if end is not None:
             self._mailbox.post(ReplyEnded(turn_id=request.turn_id, end=end))
+        if self._engine is not None and (now := self._engine.facts) != self._told:
+            self._told = now
+            self._mailbox.post(FactsChanged(facts=now))
 
     def _write_reply(self, engine: ChatEngine, request: ReplyRequest) -> ReplyEnd | None:
         """Runs the request to its end; None where the window is full and the user is asked instead."""

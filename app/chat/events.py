@@ -33,6 +33,13 @@ class EngineReady:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FactsChanged:
+    """The loaded model computes elsewhere than before: a card was lost."""
+
+    facts: ModelFacts
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadFailed:
     """The model can't be had: what went wrong, and what to do."""
 
@@ -91,12 +98,16 @@ class SmallerWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowFull:
-    """The prompt (and what the reply has so far) leaves no room in the window. `smaller` is None if nothing helps."""
+    """The prompt (and what the reply has so far) leaves no room in the window. `smaller` is None if nothing helps.
+
+    `has_begun`: something of the reply stands already.
+    """
 
     turn_id: str
     used_tokens: int
     context_size: int
     smaller: SmallerWindow | None
+    has_begun: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +178,7 @@ class DownloadEnded:
 LoadEvent = LoadProgressed | EngineReady | LoadFailed
 ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
 HistoryEvent = HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | Searched
-Event = ReplyEvent | HistoryEvent | LoadEvent | TokensCounted | DownloadEnded | SummaryEnded
+Event = ReplyEvent | HistoryEvent | LoadEvent | FactsChanged | TokensCounted | DownloadEnded | SummaryEnded
 
 
 class Mailbox:

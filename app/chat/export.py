@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from app.chat.attachments import prompt_text
+from app.chat.attachments import place_of, prompt_text
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.plain_text import one_line
@@ -76,7 +76,7 @@ _FORMS = {".md": as_markdown, ".markdown": as_markdown, ".json": as_json}
 def export(conversation: Conversation, name: str, folder: Path) -> Path:
     """Writes the conversation and returns where. name: a file whose ending says the form, or nothing: a Markdown file
     named after the conversation. Raises ExportError."""
-    path = folder / Path(name).expanduser() if name else _free(folder / f"{_file_stem(conversation)}.md")
+    path = place_of(name, folder) if name else _free(folder / f"{_file_stem(conversation)}.md")
     form = _FORMS.get(path.suffix.lower())
     if form is None:
         raise ExportError(f"{path.name} says no form: end the name in .md or .json.")

@@ -56,6 +56,8 @@ class Intake:
             case events.LoadProgressed() | events.EngineReady() | events.LoadFailed():
                 if self._model.take(event):
                     self._replies.follow_load(event)
+            case events.FactsChanged():
+                self._model.take_change(event.facts)
             case events.ReplyStarted() | events.PrefillAdvanced() | events.ReplyEnded():
                 self._replies.take(event)
             case events.WindowFull():

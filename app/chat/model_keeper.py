@@ -26,6 +26,7 @@ class ModelKeeper:
         self.facts: ModelFacts | None = None
         self.is_loading = True
         self.error = ""
+        self._counted_by = ""  # the vocabulary whose tokens the status line counts
 
     @property
     def activity(self) -> str:
@@ -44,7 +45,9 @@ class ModelKeeper:
         self.facts, self.is_loading, self.error = None, True, ""
         self._load = self._engine.load(loader)
         self._view.begin_load(name)
-        self._status.tell(activity=self.activity, model="", context_size=None, tokens_per_s=None, reused_tokens=None)
+        self._status.tell(
+            activity=self.activity, model="", context_size=None, tokens_per_s=None, ttft_s=None, reused_tokens=None
+        )
 
     def take(self, event: events.LoadEvent) -> bool:
         """Takes in what became of a load; False where it was given up since."""
@@ -57,12 +60,21 @@ class ModelKeeper:
             case events.EngineReady():
                 self.facts, self.is_loading = event.facts, False
                 self._view.show_ready(event.facts)
+                if event.facts.vocabulary != self._counted_by:
+                    self._status.tell(used_tokens=None)
+                self._counted_by = event.facts.vocabulary
                 self._status.tell(activity="", model=event.facts.name, context_size=event.facts.context_size)
             case events.LoadFailed():
                 self.is_loading, self.error = False, event.sentence
                 self._view.show_load_failure(event.sentence, event.way_on)
                 self._status.tell(activity=self.activity)
         return True
+
+    def take_change(self, facts: ModelFacts) -> None:
+        """The model that is loaded computes elsewhere than before."""
+        if self.facts is not None:
+            self.facts = facts
+            self._view.show_change(facts)
 
     def _tell_step(self, step: LoadStep) -> None:
         """The first load stands on the screen; what comes later may be scrolled out of sight."""

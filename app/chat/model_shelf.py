@@ -24,6 +24,7 @@ from app.chat.model_port import (
 from app.chat.settings_cost import MOST_CONTEXT_SIZE
 from app.drafts import add_draft
 from app.errors import report_of
+from app.loading import STALLED_AFTER_S
 from app.options import Preferences, engine_options
 from app.profiles import with_profile
 
@@ -269,11 +270,21 @@ def _catalog_line(entry: CatalogEntry, unfinished_bytes: int) -> ModelLine:
     )
 
 
+def _give_up(label: str, waited_s: float) -> None:
+    if waited_s >= STALLED_AFTER_S:
+        raise ShelfFault(
+            f"{label} has not answered for {waited_s:.0f} s: look whether the disk or network share is there."
+        )
+
+
 @contextmanager
 def _faults() -> Iterator[None]:
-    """What the rooms raise, as one sentence."""
+    """What the rooms raise, and files that do not answer, as one sentence."""
+    from runtime.patience import patient_files
+
     try:
-        yield
+        with patient_files(_give_up):
+            yield
     except ShelfFault:
         raise
     except Exception as fault:

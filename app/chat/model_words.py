@@ -11,6 +11,7 @@ from app.chat.plain_text import one_line
 from runtime.catalog import size_text
 
 _SEPARATOR = " · "
+_SILENT_S = 3.0
 
 
 def fit_words(bill: Bill | None) -> str:
@@ -55,10 +56,26 @@ def _download_words(download: Download) -> str:
         amounts += f" of {size_text(download.total_bytes)}"
         share = f" {100 * download.done_bytes // download.total_bytes} %"
     if download.state is DownloadState.RUNNING:
-        return f"downloading{share}: {amounts} (Enter stops it)" if download.done_bytes else "download begins…"
+        if download.silent_s >= _SILENT_S:
+            pace = f", nothing has come for {download.silent_s:.0f} s"
+        else:
+            pace = _pace_words(download)
+        begun = f"downloading{share}: {amounts}" if download.total_bytes else "download begins"
+        return f"{begun}{pace} (Enter stops it)"
     if download.state is DownloadState.STOPPED:
         return f"stopped{share}: {amounts} (Enter goes on)"
     return f"{one_line(download.sentence)} (Enter tries again)"
+
+
+def _pace_words(download: Download) -> str:
+    """How fast it comes, and how long that takes."""
+    speed = download.bytes_per_s
+    if speed <= 0:
+        return ""
+    left_s = (download.total_bytes - download.done_bytes) / speed
+    minutes, seconds = divmod(round(left_s), 60)
+    left = f"{seconds} s" if not minutes else f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+    return f", {size_text(round(speed))}/s, {left} left"
 
 
 def repository_facts(repository: RepositoryLine) -> str:

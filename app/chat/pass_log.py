@@ -55,6 +55,10 @@ class PassLog:
         self._num_tokens = 0
         self._num_passes = 0
 
+    def clear(self) -> None:
+        """Another model, or other devices, from here on."""
+        self.__init__()
+
     def begin(self) -> None:
         """A reply begins."""
         self.pause()

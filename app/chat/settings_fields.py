@@ -40,6 +40,8 @@ _DEFAULTS = {
     "logit_bias": "none",
     "banned_string": "none",
     "stop": "none",
+    "top_n_sigma": "off",
+    "samplers": "the usual order",
     "dry_sequence_breaker": "line ends, colons, quotes, stars",
 }
 _TOLD_DEFAULT = re.compile(r"\(([^()]*)\)$")

@@ -41,6 +41,8 @@ def full_window(engine: ChatEngine, request: ReplyRequest, num_used: int) -> Win
     num_used: the tokens of the prompt and of what the reply has so far.
     """
     facts, conversation = engine.facts, request.conversation
+    if request.is_full:  # the last token was not computed with any more
+        num_used = min(num_used, facts.context_size)
     starts = droppable_starts(conversation.turns, conversation.first_seen)
 
     def size_from(start: int) -> int:
@@ -67,4 +69,10 @@ def full_window(engine: ChatEngine, request: ReplyRequest, num_used: int) -> Win
             num_dropped=start - conversation.first_seen,
             freed_tokens=num_used - size,
         )
-    return WindowFull(turn_id=request.turn_id, used_tokens=num_used, context_size=facts.context_size, smaller=smaller)
+    return WindowFull(
+        turn_id=request.turn_id,
+        used_tokens=num_used,
+        context_size=facts.context_size,
+        smaller=smaller,
+        has_begun=bool(request.begun or request.begun_text),
+    )

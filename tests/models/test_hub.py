@@ -16,7 +16,7 @@ from models.downloads import fetch, fetch_reference, resolve_model
 from models.errors import DownloadError
 from models.hub import access_from_environment
 from models.hub_names import HubReference
-from models.transfers import UNFINISHED_FOLDER, DownloadCancelledError
+from models.transfers import UNFINISHED_FOLDER, DownloadCancelledError, size_text
 
 REPOSITORY = "someone/Tiny-GGUF"
 NAME = "Tiny-Q4_K_M.gguf"
@@ -78,11 +78,14 @@ def test_a_connection_that_breaks_is_resumed_from_where_it_broke(hub: FakeHub, t
 def test_a_later_run_goes_on_with_what_an_earlier_one_left(hub: FakeHub, tmp_path: Path) -> None:
     file = hub.add(REPOSITORY, NAME, CONTENT)
     file.break_after = [4000, 0, 0, 0, 0]
-    with pytest.raises(DownloadError, match=f"broke off at 4000 of {len(CONTENT)} bytes"):
+    with pytest.raises(DownloadError, match=f"broke off at 4.0 kB of {size_text(len(CONTENT))} "):
         pull(tmp_path)
     assert final_files(tmp_path) == []
     file.break_after, hub.requests = [], []
-    assert pull(tmp_path).read_bytes() == CONTENT
+    told: list[tuple[int, int]] = []
+    reference = HubReference(repository=REPOSITORY)
+    path = fetch_reference(reference, tmp_path, lambda done, total: told.append((done, total)))
+    assert path.read_bytes() == CONTENT and told[0] == (4000, len(CONTENT))
     assert hub.ranges_asked() == ["bytes=4000-"]
 
 
@@ -191,7 +194,7 @@ def test_cancelling_keeps_what_arrived(hub: FakeHub, tmp_path: Path) -> None:
     hub.add(REPOSITORY, NAME, CONTENT).break_after = [3000]
     cancel = threading.Event()
     with pytest.raises(DownloadCancelledError, match="was stopped"):
-        fetch_reference(HubReference(repository=REPOSITORY), tmp_path, lambda *_: cancel.set(), cancel)
+        fetch_reference(HubReference(repository=REPOSITORY), tmp_path, lambda done, _: done and cancel.set(), cancel)
     left = sum(path.stat().st_size for path in tmp_path.rglob("*.part"))
     assert 0 < left <= 3000
     hub.requests.clear()

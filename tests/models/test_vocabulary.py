@@ -44,6 +44,20 @@ def test_decoding_in_two_halves_is_decoding_at_once(text: str, cut: int) -> None
         assert halves.decode() == vocabulary.decode(ids)
 
 
+def test_a_long_text_leaves_the_interpreter_to_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = load_vocabulary(byte_pair_metadata())._encoder._machine  # type: ignore[attr-defined]
+    text = "the quick brown fox, 12 times\n" * 1000
+    expected = machine._tokenizer.encode(text, add_special_tokens=False).ids
+
+    class Releasing:
+        """The library's, of which `encode` alone holds the interpreter for as long as it takes."""
+
+        encode_batch_fast = staticmethod(machine._tokenizer.encode_batch_fast)
+
+    monkeypatch.setattr(machine, "_tokenizer", Releasing)
+    assert machine.encode(text) == expected
+
+
 @given(st.integers(0, 0x7F), st.integers(0x80, 0xFF))
 def test_lone_bytes_become_byte_tokens(ascii_byte: int, high_byte: int) -> None:
     ids = plain(PIECES, bytes((high_byte,)))

@@ -84,6 +84,8 @@ class FakeShelf:
     repositories: tuple[RepositoryLine, ...] = ()
     files: Mapping[str, tuple[ModelLine, ...]] = field(default_factory=dict)
     fault: str = ""
+    disk_fault: str = ""
+    disk_gate: threading.Event | None = None
     gate: threading.Event | None = None
     fetch_fault: str = ""
     offline: bool = False
@@ -99,6 +101,10 @@ class FakeShelf:
         return tuple(line.name for line in self.disk)
 
     def on_disk(self) -> tuple[ModelLine, ...]:
+        if self.disk_gate is not None:
+            self.disk_gate.wait()
+        if self.disk_fault:
+            raise ShelfFault(self.disk_fault)
         return self.disk
 
     def in_catalog(self) -> tuple[ModelLine, ...]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat.attachments import Attachment, prompt_text
+from app.chat.attachments import Attachment, place_of, prompt_text
 from app.chat.clipboard import clipboard_command, put_into_clipboard
 from app.chat.code_blocks import CodeBlock, code_blocks
 from app.chat.commands.command import Argument, Command
@@ -48,7 +48,7 @@ def _save(desk: ChatScreen, argument: str) -> None:
     number, name = (first, rest.strip()) if first.isdigit() and rest.strip() else ("", argument)
     found = _block_of(desk, number)
     if found is not None:
-        path = Path.cwd() / Path(name).expanduser()
+        path = place_of(name, Path.cwd())
         try:
             write_new(path, found[0].code.removesuffix("\n") + "\n")  # of a block that was cut off, too
         except ExportError as fault:

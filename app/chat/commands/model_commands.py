@@ -15,10 +15,7 @@ def _models(desk: ChatScreen, argument: str) -> None:
 
 
 def _model(desk: ChatScreen, argument: str) -> None:
-    if argument in desk.models.local_names():
-        desk.models.use(argument)
-    else:
-        desk.models.show_models(argument)
+    desk.models.use_or_look(argument)
 
 
 def _settings(desk: ChatScreen, argument: str) -> None:

@@ -29,6 +29,7 @@ class ChatDisplay:
         self._screen = screen
 
     def begin_load(self, name: str) -> None:
+        self._screen.device.passes.clear()
         self._screen.models.desk.take_facts(None)
         self._screen.transcript.begin_load(name)
 
@@ -42,10 +43,15 @@ class ChatDisplay:
         if self._screen.device.is_open:
             self._screen.models.measure()
 
+    def show_change(self, facts: ModelFacts) -> None:
+        self._screen.models.desk.facts = facts
+        self._screen.device.passes.clear()
+
     def show_load_failure(self, sentence: str, way_on: str) -> None:
         keys = (
-            f"{self._screen.keys.hint('models')} chooses another model, {self._screen.keys.hint('quit')} leaves. "
-            f"Earlier conversations can be read: {self._screen.keys.hint('open')}."
+            f"{self._screen.keys.hint('models')} chooses another model, {self._screen.keys.hint('settings')} other "
+            f"settings, {self._screen.keys.hint('quit')} leaves. Earlier conversations can be read: "
+            f"{self._screen.keys.hint('open')}."
         )
         self._screen.transcript.model_panel.show_failure(sentence, way_on, keys)
         self._screen.models.welcome(f"{sentence} {way_on}")

@@ -38,6 +38,8 @@ class ModelActions:
         self.desk = desk
         self._is_first_start = not desk.model
         self._larger: LargerWindow | None = None
+        self._names: tuple[str, ...] = ()
+        self._is_looking = False
 
     # The first start.
 
@@ -57,6 +59,7 @@ class ModelActions:
     def note_ready(self) -> None:
         """A model is loaded: the first one that was chosen is the one for the next time too."""
         desk = self.desk
+        self.local_names()
         if desk.facts is not None and (templates := desk.facts.chat_templates):
             run_beside(self._screen, lambda: desk.shelf.variables_of(templates), desk.take_variables, _ignore)
         if self._is_first_start:
@@ -90,8 +93,26 @@ class ModelActions:
             )
 
     def local_names(self) -> tuple[str, ...]:
-        """What can be used at once; reads a folder only."""
-        return self.desk.local_names()
+        """What could be used at once when that was last looked for; begins to look again, beside the screen."""
+
+        def take(names: tuple[str, ...]) -> None:
+            self._names, self._is_looking = names, False
+
+        if not self._is_looking:
+            self._is_looking = True
+            run_beside(self._screen, self.desk.local_names, take, _ignore)
+        return self._names
+
+    def use_or_look(self, name: str) -> None:
+        """Uses a model that is here; looks for any other."""
+
+        def take(names: tuple[str, ...]) -> None:
+            if name in names:
+                self.use(name)
+            else:
+                self.show_models(name)
+
+        run_beside(self._screen, self.desk.local_names, take, _ignore)
 
     @staticmethod
     def event_of(download: Download) -> DownloadEnded | None:

@@ -89,12 +89,16 @@ class ModelsScreen(AnswerScreen[str | None]):
 
     def _look(self) -> None:
         shelf = self._desk.shelf
-        run_beside(self, lambda: [*shelf.on_disk(), *shelf.in_catalog()], self._take_lines, self._fail)
+        run_beside(self, lambda: [*shelf.on_disk(), *shelf.in_catalog()], self._take_lines, self._miss_lines)
 
     def _take_lines(self, lines: list[ModelLine]) -> None:
         self._lines = lines
         self._price([line for line in lines if not line.refusal and line.name not in self._bills])
         self._draw()
+
+    def _miss_lines(self, sentence: str) -> None:
+        self._lines = self._lines or []
+        self._fail(sentence)
 
     def _price(self, lines: Sequence[ModelLine]) -> None:
         desk = self._desk
@@ -187,7 +191,7 @@ class ModelsScreen(AnswerScreen[str | None]):
                 self._say("Downloads are off (--offline or HF_HUB_OFFLINE): what is on this disk can be used.")
             else:
                 self._say("The download goes on when this list is closed; a stopped one goes on where it was.")
-                self._desk.downloads.start(line.name)
+                self._desk.downloads.start(line.name, line.unfinished_bytes)
         self._draw()
 
     def _search(self) -> None:
@@ -252,11 +256,10 @@ class ModelsScreen(AnswerScreen[str | None]):
 
     def _all_rows(self) -> list[_Row]:
         text = self.query_one(Input).value.strip().lower()
-        if self._lines is None:
-            return [_Row(id="wait", text="Looking for models…", is_heading=True)]
-        rows: list[_Row] = []
+        is_looking = self._lines is None
+        rows = [_Row(id="wait", text="Looking for models…", is_heading=True)] if is_looking else []
         for place, title in ((ModelPlace.DISK, "On this disk"), (ModelPlace.CATALOG, "In the catalog")):
-            shown = [line for line in self._lines if line.place is place and _matches(line, text)]
+            shown = [line for line in self._lines or () if line.place is place and _matches(line, text)]
             if shown:
                 rows.append(_Row(id=place, text=title, is_heading=True))
                 rows += [self._model_row(line) for line in shown]

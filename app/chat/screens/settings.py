@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -39,6 +40,7 @@ from app.options import Preferences
 
 _APPLY, _KEEP, _NEAREST, _NEW_PRESET, _PRESET = "apply", "keep", "nearest", "new preset", "preset "
 _TITLE_COLUMNS = 22
+_WIDE_ENOUGH = 60  # columns in which titles and values stand side by side without breaking
 _EMPTY = "Nothing stands for the default"
 _FREE = Cost(sentence="Nothing is changed.")
 
@@ -105,6 +107,9 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         options.highlighted = options.get_option_index(first.key)
         options.focus()
         self._reckon()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._draw()
 
     # What the user does.
 
@@ -245,7 +250,8 @@ class SettingsScreen(AnswerScreen[SettingsOutcome | None]):
         return field.value_in(self._desk.preferences) != field.value_in(self._wanted)
 
     def _line(self, field: SettingField) -> Content:
-        gap = " " * max(1, _TITLE_COLUMNS - columns_of(field.title))
+        title_columns = _TITLE_COLUMNS if self.app.size.width >= _WIDE_ENOUGH else 0
+        gap = " " * max(2, title_columns - columns_of(field.title))
         value = shown_value(field, self._wanted)
         is_default = field.value_in(self._wanted) is None
         if not self._is_changed(field):

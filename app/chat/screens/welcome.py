@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -25,6 +26,20 @@ from app.chat.screens.answer import AnswerScreen
 from app.chat.widgets.plain_title import PlainTitle
 
 ANOTHER = "?"
+
+
+class OfferChoice(OptionList):
+    """As high as its lines: what scrolls so that the chosen one is seen is what it stands in."""
+
+    def scroll_to_highlight(self, top: bool = False) -> None:
+        super().scroll_to_highlight(top)
+        frame, place = self.parent, self.highlighted
+        if not isinstance(frame, VerticalScroll) or place not in self._index_to_line:
+            return
+        if place == 0:
+            frame.scroll_home(animate=False, immediate=True)
+        lines = Region(0, self._index_to_line[place], 1, self._heights[place])
+        frame.scroll_to_region(lines.translate(self.virtual_region.offset), animate=False, immediate=True)
 
 
 class WelcomeScreen(AnswerScreen[str | None]):
@@ -42,15 +57,15 @@ class WelcomeScreen(AnswerScreen[str | None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False) as frame:
             frame.border_title = "Welcome to Tandem"
-            frame.border_subtitle = "Enter begins · Esc later"
+            frame.border_subtitle = "Esc later"
             yield PlainTitle("Welcome to Tandem. Enter begins, Esc leaves this for later.")
             yield Static(Content("Looking at this machine…"), classes="machine")
             yield Static(Content(one_line(self._fault)), classes="fault")
             yield Static(Content(""), classes="words")
-            yield OptionList()
+            yield OfferChoice(Option(Content("Looking for models that suit it…"), disabled=True))
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
+        self.query_one(OfferChoice).focus()
         desk = self._desk
 
         def look() -> tuple[MachineFacts, list[Offer], bool]:
@@ -68,14 +83,21 @@ class WelcomeScreen(AnswerScreen[str | None]):
         if is_offline:
             found = [offer for offer in found if offer.line.place is ModelPlace.DISK]
         self._say(_words(found, machine, is_offline=is_offline, has_failed=bool(self._fault)))
-        options = self.query_one(OptionList)
+        self._offer(found)
+
+    def _fail(self, sentence: str) -> None:
+        self.query_one(".machine", Static).update(Content(""))
+        self._say(one_line(sentence))
+        self._offer(())
+
+    def _offer(self, found: Sequence[Offer]) -> None:
+        options = self.query_one(OfferChoice)
         options.clear_options()
         options.add_options([Option(_prompt(offer), id=offer.line.name) for offer in found])
         options.add_option(Option(Content("Another model…"), id=ANOTHER))
         options.highlighted = 0
-
-    def _fail(self, sentence: str) -> None:
-        self._say(sentence)
+        options.call_after_refresh(options.scroll_to_highlight)
+        self.query_one(VerticalScroll).border_subtitle = "Enter begins · Esc later"
 
     def _say(self, text: str) -> None:
         self.query_one(".words", Static).update(Content(text))

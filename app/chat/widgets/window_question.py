@@ -53,6 +53,8 @@ class WindowQuestion(Vertical):
         figures = f"{window.used_tokens:,} of {window.context_size:,} tokens"
         if window.smaller is not None:
             text = f"The window is full: {figures}. The system prompt stays in any case."
+        elif window.has_begun:
+            text = f"The reply fills the window: {figures}, and nothing older can be left out. What stands is kept."
         else:
             text = (
                 f"This needs {figures} and nothing older can be left out. Shorten the message, or enlarge the window."
@@ -77,6 +79,8 @@ class WindowQuestion(Vertical):
         if self._window is not None:
             options = self.query_one(OptionList)
             chosen = options.highlighted_option.id if options.highlighted_option is not None else None
+            if is_possible and self._window.smaller is None:
+                chosen = WindowChoice.ENLARGE  # the only way to go on
             self._draw()
             options.highlighted = options.get_option_index(chosen) if chosen is not None else None
 

@@ -112,6 +112,36 @@ async def test_a_block_that_was_cut_off_is_counted_and_saved_whole(tmp_path: Pat
     assert (folder / "code.c").read_text() == "int a;\nint b;\n"
 
 
+async def test_a_home_of_nobody_is_a_name_like_any_other(tmp_path: Path, folder: Path) -> None:
+    engine = FakeEngine(scripts=[says(TWO_BLOCKS), says("two")])
+    async with chat(engine, tmp_path / "chat.db", size=(140, 30)) as stage:
+        await stage.ask("one")
+        await stage.press(*"look at @~nobody-here/a")
+        await stage.until_shown("look at @~nobody-here/a")
+        await stage.press(*".txt", "enter")
+        await stage.until_shown("There is no file ~nobody-here/a.txt. The message was sent without it.")
+        await stage.until_idle()
+        for word in ("/export ~nobody-here/a.md", "/save 1 ~nobody-here/a.py"):
+            await stage.send(word)
+            await stage.until_shown("can't be written:")
+            await stage.press("escape")
+
+
+def test_a_file_in_utf_16_is_a_text(tmp_path: Path) -> None:
+    for encoding in ("utf-16", "utf-16-be"):
+        data = "héllo\n".encode(encoding)
+        (tmp_path / "wide.txt").write_bytes(data if encoding == "utf-16" else b"\xfe\xff" + data)
+        assert read_file("wide.txt", tmp_path).text == "héllo\n"
+    (tmp_path / "wide.txt").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(AttachmentError, match="no UTF-16 text"):
+        read_file("wide.txt", tmp_path)
+
+
+def test_a_folder_that_is_named_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    assert missing_files("see @notes and @property", tmp_path) == ["notes is a folder: name a file in it."]
+
+
 async def test_a_file_is_named_completed_counted_and_sent(tmp_path: Path, folder: Path) -> None:
     (folder / "notes").mkdir()
     (folder / "notes" / "a.txt").write_text("one two ``` three\n")
@@ -145,7 +175,7 @@ async def test_a_file_that_can_not_be_read_keeps_the_message(tmp_path: Path, fol
     async with chat(engine, tmp_path / "chat.db", size=(100, 24)) as stage:
         await stage.until_idle()
         await stage.send("look at @blob.bin")
-        await stage.until_shown("! blob.bin is no text.", "│ look at @blob.bin")
+        await stage.until_shown("! blob.bin is no text: take it out of the message.", "│ look at @blob.bin")
         await stage.press("ctrl+u")
         await stage.send("/file nosuch.txt")
         await stage.until_shown("nosuch.txt can't be read: No such file or directory.")

@@ -1,12 +1,13 @@
 """Choosing a model in the chat: what is here, in the catalog and on the hub; downloads; the conversation stays."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from chat_stage import FakeEngine, chat, says
 from fake_shelf import MB, FakeShelf, desk_for
 
-from app.chat.engine_port import EngineFault
+from app.chat.engine_port import EngineFault, MemoryUse
 from app.chat.model_port import ModelLine, ModelPlace, RepositoryLine
 from app.options import Preferences
 
@@ -38,6 +39,32 @@ async def test_another_model_takes_up_the_conversation(tmp_path: Path) -> None:
     assert [turn.text for turn in engine.asked[-1]] == ["first", "one", "second"]
 
 
+async def test_the_status_line_forgets_the_figures_of_the_model_before(tmp_path: Path) -> None:
+    engine = FakeEngine(scripts=[says("one"), says("two")])
+    async with chat(engine, tmp_path / "chat.db", size=(110, 24), models=desk_for(engine, CHOSEN)) as stage:
+        await stage.ask("first")
+        await stage.until_shown("40.0 tokens/s · first token 250 ms · context 3 of 4,096")
+        engine.facts = replace(engine.facts, vocabulary="other words")
+        await stage.send("/model other-2m")
+        await stage.until_shown("other-2m · llama · 1M")
+        await stage.until_idle()
+        await stage.until(lambda: stage.lines()[-1].strip() == "other-2m", "a status line without figures")
+
+
+async def test_a_lost_card_is_seen_in_the_device_panel(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    card = MemoryUse(device="Fast Card", weights_bytes=100 * MB)
+    engine.facts = replace(engine.facts, memory=(card,), uses_gpu=True)
+    async with chat(engine, tmp_path / "chat.db", size=(110, 24), models=desk_for(engine, CHOSEN)) as stage:
+        await stage.until_idle()
+        await stage.press("f4")
+        await stage.until_shown("Fast Card 100.0 MB")
+        engine.facts = replace(engine.facts, memory=(MemoryUse(device="CPU", weights_bytes=120 * MB),), uses_gpu=False)
+        await stage.ask("first")
+        await stage.until_shown("CPU     120.0 MB")
+        assert "Fast Card" not in stage.text()
+
+
 async def test_the_list_says_what_fits_and_what_can_not_be_run(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with chat(engine, tmp_path / "chat.db", size=(110, 30), models=desk_for(engine, CHOSEN)) as stage:
@@ -62,7 +89,7 @@ async def test_a_download_is_stopped_goes_on_and_can_be_used(tmp_path: Path) -> 
         await stage.press("f2")
         await stage.until_shown("large-1b")
         await stage.press("down", "down", "enter")
-        await stage.until_shown("downloading 50 %: 400.0 MB of 800.0 MB (Enter stops it)")
+        await stage.until_shown("downloading 50 %: 400.0 MB of 800.0 MB")
         await stage.press("enter")
         await stage.until_shown("stopped 50 %: 400.0 MB of 800.0 MB (Enter goes on)")
         await stage.press("enter")
@@ -85,6 +112,34 @@ async def test_a_download_that_fails_says_why(tmp_path: Path) -> None:
         await stage.until_shown("large-1b")
         await stage.press("down", "down", "enter")
         await stage.until_shown("The disk is full [/]. (Enter tries again)")
+
+
+async def test_a_disk_that_does_not_answer_leaves_the_search(tmp_path: Path) -> None:
+    gate = threading.Event()
+    engine, shelf = FakeEngine(), FakeShelf(repositories=(FOUND,), disk_gate=gate, disk_fault="/far is silent [/].")
+    async with chat(engine, tmp_path / "chat.db", models=desk_for(engine, CHOSEN, shelf=shelf)) as stage:
+        await stage.until_idle()
+        await stage.press("f2", *"found")
+        await stage.until_shown("Looking for models…", "Search Hugging Face for found")
+        await stage.press("enter")
+        await stage.until_shown("someone/Found-GGUF")
+        gate.set()
+        await stage.until_shown("/far is silent [/].", "someone/Found-GGUF")
+        assert "Looking for models…" not in stage.text()
+
+
+async def test_a_name_is_completed_without_waiting_for_the_disk(tmp_path: Path) -> None:
+    engine, shelf = FakeEngine(), FakeShelf()
+    asked_on: list[str] = []
+    names = shelf.names_on_disk()
+    shelf.names_on_disk = lambda: (asked_on.append(threading.current_thread().name), names)[1]  # type: ignore[method-assign]
+    async with chat(engine, tmp_path / "chat.db", models=desk_for(engine, CHOSEN, shelf=shelf)) as stage:
+        await stage.until_idle()
+        await stage.press(*"/model oth")
+        await stage.until_shown("other-2m")
+        await stage.press("tab", "enter")
+        await stage.until_shown("other-2m · llama")
+    assert set(asked_on) == {"chat-errand"}
 
 
 async def test_the_hub_is_asked_only_when_the_user_says_so(tmp_path: Path) -> None:

@@ -95,6 +95,42 @@ async def test_a_download_that_fails_leads_back_with_the_reason(tmp_path: Path) 
         await stage.until(lambda: "Welcome" not in stage.text())
 
 
+async def test_what_is_chosen_is_seen_also_below_the_first_page(tmp_path: Path) -> None:
+    engine = FakeEngine(load_error=EngineFault("No network. " * 20, "Check it."))
+    desk = desk_for(engine, FRESH, shelf=fresh_shelf())
+    async with chat(engine, tmp_path / "chat.db", size=(60, 20), models=desk) as stage:
+        await stage.until_shown("Welcome to Tandem", "small-100m")
+        await stage.press("enter")
+        await stage.until_shown("Welcome to Tandem", "No network.", "small-100m")
+        assert "Another model…" not in stage.text()
+        await stage.press("down", "down")
+        await stage.until_shown("Another model…")
+        await stage.press("up", "up")
+        await stage.until_shown("small-100m: Small 100M")
+
+
+async def test_enter_before_anything_is_offered_chooses_nothing(tmp_path: Path) -> None:
+    engine, gate = FakeEngine(), threading.Event()
+    shelf = fresh_shelf()
+    facts = shelf.machine()
+    shelf.machine = lambda: (gate.wait(), facts)[1]  # type: ignore[method-assign]
+    async with chat(engine, tmp_path / "chat.db", models=desk_for(engine, FRESH, shelf=shelf)) as stage:
+        await stage.until_shown("Looking for models that suit it…")
+        assert "Enter begins" not in stage.text()
+        await stage.press("enter")
+        gate.set()
+        await stage.until_shown("small-100m", "Enter begins")
+        assert engine.asked == [] and "Loading" not in stage.text()
+
+
+async def test_a_folder_that_does_not_answer_leaves_the_way_to_all_models(tmp_path: Path) -> None:
+    engine, shelf = FakeEngine(), fresh_shelf(disk_fault="/far has not answered for 20 s [/].")
+    async with chat(engine, tmp_path / "chat.db", models=desk_for(engine, FRESH, shelf=shelf)) as stage:
+        await stage.until_shown("/far has not answered for 20 s [/].", "Another model…")
+        await stage.press("enter")
+        await stage.until_shown("Name, or words", "/far has not answered for 20 s [/].")
+
+
 @pytest.mark.parametrize("width", [40, 80, 140])
 async def test_the_welcome_stands_at_every_width(tmp_path: Path, width: int) -> None:
     engine = FakeEngine()

@@ -76,6 +76,23 @@ async def test_a_message_that_no_window_holds(tmp_path: Path) -> None:
     assert engine.asked == []
 
 
+async def test_a_reply_that_fills_the_window_alone(tmp_path: Path) -> None:
+    engine, loaded = engine_with(says("one two ", end=EndReason.WINDOW), says("three")), list[Preferences]()
+    engine.facts = replace(engine.facts, trained_context_size=4096)
+    desk = desk_for(engine, Preferences(model="tiny-1m"), loaded=loaded)
+    async with chat(engine, tmp_path / "chat.db", size=(100, 30), models=desk) as stage:
+        await stage.until_idle()
+        await stage.send("q " * 40)
+        await stage.until_shown("The reply fills the window: ", "nothing older can be left out. What stands is")
+        assert "Shorten the message" not in stage.text()
+        await stage.until_shown("Enlarge the window to 160 tokens.")
+        await stage.press("enter")
+        await stage.until(lambda: len(loaded) == 2)
+        await stage.until_idle()
+        await stage.until_shown("one two three")
+    assert loaded[1].ctx_size == 160
+
+
 async def test_a_window_that_fills_up_during_a_reply(tmp_path: Path) -> None:
     engine = engine_with()
     async with chat(engine, tmp_path / "chat.db", size=(100, 30)) as stage:
@@ -165,7 +182,7 @@ async def test_the_tokens_of_a_reply_that_goes_on_are_counted_once(tmp_path: Pat
         engine.scripts = [begun, says("five six", gate=gate, num_before_gate=1)]
         await stage.send("q")
         await stage.until_shown("Enlarge the window to 160 tokens")
-        await stage.press("up", "enter")
+        await stage.press("enter")
         # 2 tokens of the question, 5 that had come before, and 1.
         await stage.until_shown("one two three four five", "writing", "context 8 of 160")
         gate.set()

@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_models import write_tiny_model
 
 from app.chat.engine_adapter import ModelChoice, loader_of
 from app.chat.engine_port import (
@@ -13,6 +15,7 @@ from app.chat.engine_port import (
     EngineFault,
     LoadCancelled,
     LoadStep,
+    MemoryUse,
     PromptTurn,
     ReplyEnd,
     Role,
@@ -164,3 +167,25 @@ def test_what_was_measured_for_a_file_is_how_it_is_loaded(
         assert (engine.facts.context_size, asked) == (320, [path])
     finally:
         engine.close()
+
+
+def test_a_turn_that_the_template_refuses_names_the_way_on(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{% if m.content == 'boom' %}{{ raise_exception('no [booms]') }}{% endif %}"
+    template += "{{ m.content }}{% endfor %}"
+    path = write_tiny_model(tmp_path / "tiny.gguf", metadata={"tokenizer.chat_template": template})
+    engine = loader_of(choice_of(str(path)))(lambda step: None, threading.Event())
+    for ask in (engine.prompt_size, engine.reply):
+        with pytest.raises(EngineFault) as caught:
+            ask([user("boom")])
+        assert caught.value.sentence == "The model's chat template refuses these messages: no [booms]."
+        assert "/set chat-template-file FILE" in caught.value.way_on
+    assert engine.prompt_size([user("calm")]) > 0
+    engine.close()
+
+
+def test_the_facts_follow_what_computes(engine: ChatEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = engine.facts
+    assert engine.facts is before
+    memory = (MemoryUse(device="CPU", weights_bytes=7),)
+    monkeypatch.setattr("app.chat.engine_adapter._memory_of", lambda engine: memory)
+    assert engine.facts == replace(before, memory=memory)
