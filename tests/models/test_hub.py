@@ -194,7 +194,9 @@ def test_cancelling_keeps_what_arrived(hub: FakeHub, tmp_path: Path) -> None:
     hub.add(REPOSITORY, NAME, CONTENT).break_after = [3000]
     cancel = threading.Event()
     with pytest.raises(DownloadCancelledError, match="was stopped"):
-        fetch_reference(HubReference(repository=REPOSITORY), tmp_path, lambda done, _: done and cancel.set(), cancel)
+        fetch_reference(
+            HubReference(repository=REPOSITORY), tmp_path, lambda done, _: cancel.set() if done else None, cancel
+        )
     left = sum(path.stat().st_size for path in tmp_path.rglob("*.part"))
     assert 0 < left <= 3000
     hub.requests.clear()
