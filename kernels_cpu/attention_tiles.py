@@ -159,7 +159,7 @@ def make_values(kind: CacheType, rows: int, vectors: int) -> Tile:
 
 def make_score_group(kind: CacheType) -> Tile:
     """(rows, q, q_stride, keys, head_dim, out): 1 to 8 rows; rows past the last are computed on what stands there."""
-    scores_1, scores_4, scores_8 = (make_scores(kind, rows) for rows in (1, 4, ROWS))
+    scores_1, scores_4, scores_6, scores_8 = (make_scores(kind, rows) for rows in (1, 4, 6, ROWS))
 
     @njit(types.void(*[types.intp] * 6), **INLINE)
     def score_group(rows, q, q_stride, keys, head_dim, out):
@@ -167,6 +167,8 @@ def make_score_group(kind: CacheType) -> Tile:
             scores_1(q, q_stride, keys, head_dim, out)
         elif rows <= 4:
             scores_4(q, q_stride, keys, head_dim, out)
+        elif rows <= 6:
+            scores_6(q, q_stride, keys, head_dim, out)
         else:
             scores_8(q, q_stride, keys, head_dim, out)
 
@@ -176,8 +178,10 @@ def make_score_group(kind: CacheType) -> Tile:
 def make_sum_values(kind: CacheType) -> Tile:
     """(rows, weights, v, head_dim, count, out, out_stride): adds `count` positions' values to 1 to 8 rows."""
     narrow = 2 if kind.has_scales else 1  # vectors: scales come in blocks of 32
-    values_1, values_4, values_8 = (make_values(kind, rows, vectors) for rows, vectors in ((1, 4), (4, 4), (ROWS, 2)))
-    rest_1, rest_4, rest_8 = (make_values(kind, rows, narrow) for rows in (1, 4, ROWS))
+    values_1, values_4, values_6, values_8 = (
+        make_values(kind, rows, vectors) for rows, vectors in ((1, 4), (4, 4), (6, 2), (ROWS, 2))
+    )
+    rest_1, rest_4, rest_6, rest_8 = (make_values(kind, rows, narrow) for rows in (1, 4, 6, ROWS))
     rest_step = narrow * WIDTH
     bits, scale_bytes = kind.bits, 2 if kind.has_scales else 0
 
@@ -192,6 +196,8 @@ def make_sum_values(kind: CacheType) -> Tile:
                 values_1(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
             elif rows <= 4:
                 values_4(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
+            elif rows <= 6:
+                values_6(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
             else:
                 values_8(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
         for element in range(whole, head_dim, rest_step):
@@ -199,6 +205,8 @@ def make_sum_values(kind: CacheType) -> Tile:
                 rest_1(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
             elif rows <= 4:
                 rest_4(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
+            elif rows <= 6:
+                rest_6(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
             else:
                 rest_8(weights, v, stride, count, element, blocks, out + 4 * element, out_stride)
 

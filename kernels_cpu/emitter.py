@@ -54,11 +54,12 @@ class Emitter:
         """The 4 bytes at address + offset in every lane."""
         return self.splat(self.load(element, address, offset))
 
-    def prefetch(self, address: ir.Value, offset: int) -> None:
+    def prefetch(self, address: ir.Value, offset: int, cache: int) -> None:
+        """Asks for the line at address + offset; cache: 1 or 2, the level that it should come to."""
         pointer = self.b.inttoptr(self.add(address, offset), I8.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
         function = cgutils.get_or_insert_function(self.b.module, kind, "llvm.prefetch.p0")
-        self.b.call(function, [pointer, I32(0), I32(3), I32(1)])
+        self.b.call(function, [pointer, I32(0), I32(4 - cache), I32(1)])
 
     def variable(self, kind: ir.Type, value: ir.Value | None = None) -> ir.Value:
         """A register: LLVM turns the stack slot into values."""

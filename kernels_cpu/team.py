@@ -69,13 +69,14 @@ class Team:
         threads pay on a crowded machine.
         """
         self._set(table.PROGRAM, program)
+        self._set(table.THREADS, self._crowding.kept if kind is None else self._crowding.threads)
         self._set(table.STALLED_NS, 0)
         start_s, busy_s = time.perf_counter(), time.thread_time()
         self._run(self._base, 0)
         if kind is not None:
             end_s, busy_s = time.perf_counter(), time.thread_time() - busy_s
             stalled_s = float(self._words[table.STALLED_NS // 8]) / 1e9
-            self._set(table.THREADS, self._crowding.after_run(kind, end_s - start_s, busy_s, stalled_s, end_s))
+            self._crowding.after_run(kind, end_s - start_s, busy_s, stalled_s, end_s)
         stopped = bool(self._words[table.CANCEL // 8])
         if stopped:  # else a cancel that comes just now is for the next run
             self._set(table.CANCEL, 0)

@@ -97,3 +97,49 @@ def test_a_trial_ends_when_other_runs_come() -> None:
     while machine.crowding.threads == 2:
         machine.run_for(0.02)
     assert machine.crowding.after_run(OTHER, 0.02, 0.01, 0.008, machine.now_s) == 2
+
+
+def test_one_run_that_was_held_up_is_no_crowd() -> None:
+    """A pass of many tokens that a machine's owner took away for 150 ms, now and then."""
+    num_runs = 0
+
+    def seldom(threads: int) -> Run:
+        nonlocal num_runs
+        num_runs += 1
+        lost_s = 0.15 if num_runs % 20 == 0 else 0.0
+        return Run(elapsed_s=0.12 / threads + lost_s, busy_s=0.12 / threads, stalled_s=lost_s)
+
+    assert set(Machine(Crowding(2), seldom).run_for(60)) == {2}
+
+
+def test_signs_that_do_not_last_are_no_crowd() -> None:
+    """Every third window waits, as where another program does something for half a second."""
+    num_runs = 0
+
+    def sometimes(threads: int) -> Run:
+        nonlocal num_runs
+        num_runs += 1
+        lost_s = 0.02 if num_runs // 8 % 3 == 2 else 0.0
+        return Run(elapsed_s=0.12 / threads + lost_s, busy_s=0.12 / threads, stalled_s=lost_s)
+
+    assert set(Machine(Crowding(2), sometimes).run_for(60)) == {2}
+
+
+def test_a_trial_of_long_runs_ends_when_the_first_were_slower() -> None:
+    def waits_and_yet_faster(threads: int) -> Run:
+        return Run(elapsed_s=0.12 / threads, busy_s=0.12 / threads, stalled_s=0.01 if threads == 2 else 0.0)
+
+    machine = Machine(Crowding(2), waits_and_yet_faster)
+    while machine.crowding.threads == 2:
+        machine.run_for(0.05)
+    assert machine.run_for(0.2) == {1: pytest.approx(0.24)}
+    assert machine.crowding.threads == 2
+
+
+def test_runs_that_are_not_compared_take_no_part_in_a_trial() -> None:
+    machine = Machine(Crowding(2), crowded)
+    while machine.crowding.threads == 2:
+        machine.run_for(0.02)
+    assert machine.crowding.kept == 2
+    machine.run_for(1)
+    assert machine.crowding.kept == 1
