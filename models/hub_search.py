@@ -33,12 +33,12 @@ class HubRepository:
 
 @dataclass(frozen=True, kw_only=True)
 class HubModel:
-    """A GGUF model of a repository.  reference: what `-m` takes for it."""
+    """A GGUF model of a repository.  reference: what `-m` takes for it.  file_names: its parts, in the repository."""
 
     reference: str
     quantisation: str
     size_bytes: int
-    num_files: int
+    file_names: tuple[str, ...]
 
 
 def search_repositories(text: str, access: HubAccess, *, limit: int = 20) -> tuple[HubRepository, ...]:
@@ -72,7 +72,7 @@ def models_of_repository(repository: str, access: HubAccess) -> tuple[HubModel, 
             reference=f"{repository}:{files[0] if _is_ambiguous(files, groups) else quantisation_of(files[0])}",
             quantisation=quantisation_of(files[0]) or "",
             size_bytes=sum(sizes[name] for name in files),
-            num_files=len(files),
+            file_names=files,
         )
         for groups in [gguf_models(sizes, repository)]
         for files in groups

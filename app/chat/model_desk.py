@@ -85,6 +85,10 @@ class ModelDesk:
         """Another model is loaded, or none while it is being loaded."""
         self.facts, self.pass_bytes, self.variable_fields = facts, None, ()
 
+    def change_facts(self, facts: ModelFacts) -> None:
+        """The model that is loaded computes elsewhere than before."""
+        self.facts, self.pass_bytes = facts, None
+
     def take_variables(self, names: Sequence[str]) -> None:
         """What the loaded model's templates read, and the user may set."""
         self.variable_fields = variable_fields(names)

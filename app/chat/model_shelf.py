@@ -91,10 +91,11 @@ class RuntimeShelf:
 
     def in_repository(self, repository: RepositoryLine) -> tuple[ModelLine, ...]:
         """Its models, the smallest first."""
-        from runtime.catalog import models_of_repository
+        from runtime.catalog import list_unfinished, models_of_repository
 
         with _faults():
             found = models_of_repository(repository.name, offline=self._offline)
+            left = {unfinished.file_name: unfinished.size_bytes for unfinished in list_unfinished(self._folder)}
         return tuple(
             ModelLine(
                 name=model.reference,
@@ -103,6 +104,7 @@ class RuntimeShelf:
                 size_bytes=model.size_bytes,
                 quantisation=model.quantisation,
                 licence=repository.licence,
+                unfinished_bytes=sum(left.get(f"{repository.name}/{name}", 0) for name in model.file_names),
             )
             for model in found
         )

@@ -9,7 +9,7 @@ from fake_hub import FakeHub, serve_hub
 
 from models.errors import DownloadError
 from models.hub import HubAccess
-from models.hub_search import HubModel, HubRepository, models_of_repository, search_repositories
+from models.hub_search import HubRepository, models_of_repository, search_repositories
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_a_repository_offers_its_models_with_their_sizes(hub: FakeHub) -> None:
     ):
         hub.add("someone/Tiny-GGUF", name, bytes(size))
     found = models_of_repository("someone/Tiny-GGUF", access_to(hub))
-    assert found == (
-        HubModel(reference="someone/Tiny-GGUF:odd.gguf", quantisation="", size_bytes=7, num_files=1),
-        HubModel(reference="someone/Tiny-GGUF:Q4_K_M", quantisation="Q4_K_M", size_bytes=50, num_files=1),
-        HubModel(reference="someone/Tiny-GGUF:Q8_0", quantisation="Q8_0", size_bytes=90, num_files=1),
-        HubModel(reference="someone/Tiny-GGUF:F16", quantisation="F16", size_bytes=160, num_files=2),
-    )
+    assert [(model.reference, model.quantisation, model.size_bytes, model.file_names) for model in found] == [
+        ("someone/Tiny-GGUF:odd.gguf", "", 7, ("odd.gguf",)),
+        ("someone/Tiny-GGUF:Q4_K_M", "Q4_K_M", 50, ("Tiny-Q4_K_M.gguf",)),
+        ("someone/Tiny-GGUF:Q8_0", "Q8_0", 90, ("Tiny-Q8_0.gguf",)),
+        ("someone/Tiny-GGUF:F16", "F16", 160, ("Tiny-F16-00001-of-00002.gguf", "Tiny-F16-00002-of-00002.gguf")),
+    ]
 
 
 def test_models_of_one_quantisation_are_told_apart_by_their_files(hub: FakeHub) -> None:

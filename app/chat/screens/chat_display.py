@@ -44,8 +44,11 @@ class ChatDisplay:
             self._screen.models.measure()
 
     def show_change(self, facts: ModelFacts) -> None:
-        self._screen.models.desk.facts = facts
+        self._screen.models.desk.change_facts(facts)
         self._screen.device.passes.clear()
+        self._screen.transcript.model_panel.show_facts(facts)
+        if self._screen.device.is_open:
+            self._screen.models.measure()
 
     def show_load_failure(self, sentence: str, way_on: str) -> None:
         keys = (

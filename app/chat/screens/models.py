@@ -6,9 +6,9 @@ is asked of the hub before the user says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -27,6 +27,8 @@ from app.chat.plain_text import one_line
 from app.chat.screens.answer import AnswerScreen
 from app.chat.widgets.choice_list import ChoiceList
 from app.chat.widgets.plain_title import PlainTitle
+
+Answer = TypeVar("Answer")
 
 _LOOK_S = 0.2
 _SEARCH = "search"
@@ -65,6 +67,7 @@ class ModelsScreen(AnswerScreen[str | None]):
         self._opened: RepositoryLine | None = None
         self._files: list[ModelLine] = []
         self._says = ""
+        self._num_asked = 0
         self._rows: list[_Row] = []
         self._drawn: list[tuple[str, str]] = []
 
@@ -206,7 +209,7 @@ class ModelsScreen(AnswerScreen[str | None]):
             if repositories:
                 self._highlight(f"repository {repositories[0].name}")
 
-        run_beside(self, lambda: shelf.search(text), found, self._fail)
+        self._ask(lambda: shelf.search(text), found)
 
     def _open(self, repository: RepositoryLine) -> None:
         self._say(f"Looking into {one_line(repository.name)}…")
@@ -220,7 +223,22 @@ class ModelsScreen(AnswerScreen[str | None]):
             self._price(self._files)
             self._draw()
 
-        run_beside(self, lambda: shelf.in_repository(repository), opened, self._fail)
+        self._ask(lambda: shelf.in_repository(repository), opened)
+
+    def _ask(self, question: Callable[[], Answer], then: Callable[[Answer], None]) -> None:
+        """Asks the hub; what comes after something else was asked is no answer any more."""
+        self._num_asked += 1
+        number = self._num_asked
+
+        def take(answer: Answer) -> None:
+            if number == self._num_asked:
+                then(answer)
+
+        def fail(sentence: str) -> None:
+            if number == self._num_asked:
+                self._fail(sentence)
+
+        run_beside(self, question, take, fail)
 
     # What is shown.
 

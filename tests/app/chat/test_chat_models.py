@@ -161,6 +161,30 @@ async def test_the_hub_is_asked_only_when_the_user_says_so(tmp_path: Path) -> No
     assert shelf.fetched == [FILE.name]
 
 
+async def test_an_answer_that_comes_after_another_question_is_left_alone(tmp_path: Path) -> None:
+    engine, shelf, gates = FakeEngine(), FakeShelf(), {"slow": threading.Event(), "quick": threading.Event()}
+    gates["quick"].set()
+
+    def search(text: str) -> tuple[RepositoryLine, ...]:
+        gates[text].wait()
+        shelf.searches.append(text)
+        return (replace(FOUND, name=f"someone/{text}-GGUF"),)
+
+    shelf.search = search  # type: ignore[method-assign]
+    async with chat(engine, tmp_path / "chat.db", models=desk_for(engine, CHOSEN, shelf=shelf)) as stage:
+        await stage.until_idle()
+        await stage.send("/models slow")
+        await stage.until_shown("Search Hugging Face for slow")
+        await stage.press("enter")
+        await stage.until_shown("Asking Hugging Face for slow…")
+        await stage.press(*["backspace"] * 4, *"quick", "enter")
+        await stage.until_shown("someone/quick-GGUF")
+        gates["slow"].set()
+        await stage.until(lambda: shelf.searches == ["quick", "slow"])
+        await stage.pilot.pause(0.1)
+        assert "someone/quick-GGUF" in stage.text() and "someone/slow-GGUF" not in stage.text()
+
+
 async def test_without_a_network_it_is_one_sentence(tmp_path: Path) -> None:
     engine = FakeEngine()
     shelf = FakeShelf(fault="The hub can't be reached [/].", offline=True)

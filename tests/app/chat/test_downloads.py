@@ -7,14 +7,16 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_hub import FakeHub, serve_hub
 from fake_shelf import CATALOG, MB, FakeShelf
 
 from app.chat.downloads import Download, Downloads, DownloadState
 from app.chat.engine_adapter import _unless_left
 from app.chat.engine_port import LoadCancelled
-from app.chat.model_port import DownloadProgress, LeaveSignal, ShelfFault
+from app.chat.model_port import DownloadProgress, LeaveSignal, RepositoryLine, ShelfFault
 from app.chat.model_shelf import RuntimeShelf
 from app.chat.model_words import model_facts
+from models.transfers import unfinished_path
 
 
 class Clock:
@@ -97,3 +99,18 @@ def test_a_folder_that_does_not_answer_is_a_sentence(tmp_path: Path, monkeypatch
         with pytest.raises(ShelfFault, match=r"far' has not answered for .* look whether the disk or network share"):
             look()
     silence.set()
+
+
+def test_what_an_earlier_chat_left_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_hub(FakeHub()) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        file = hub.add("someone/Tiny-GGUF", "tiny-Q8_0.gguf", bytes(9000))
+        shelf = RuntimeShelf(tmp_path, offline=False)
+        (line,) = shelf.in_repository(RepositoryLine(name="someone/Tiny-GGUF"))
+        assert (line.name, line.unfinished_bytes) == ("someone/Tiny-GGUF:Q8_0", 0)
+        left = unfinished_path(tmp_path, "someone/Tiny-GGUF/tiny-Q8_0.gguf", file.published_sha256 or "")
+        left.parent.mkdir()
+        left.write_bytes(bytes(4000))
+        (line,) = shelf.in_repository(RepositoryLine(name="someone/Tiny-GGUF"))
+        assert line.unfinished_bytes == 4000
