@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
+from rich.console import RenderableType
+from textual._compositor import CompositorUpdate
 from textual.actions import SkipAction
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.events import Resize
 from textual.screen import Screen
 from textual.types import CSSPathType
 from textual.widgets import Input, TextArea
@@ -25,6 +28,7 @@ from app.chat.commands.key_table import key_table
 from app.chat.commands.registry import COMMANDS
 from app.chat.controller import ChatController
 from app.chat.downloads import Download
+from app.chat.drawn_screen import DrawnScreen
 from app.chat.engine_thread import EngineThread
 from app.chat.events import Mailbox
 from app.chat.model_desk import ModelDesk
@@ -60,6 +64,7 @@ class ChatApp(App[None]):
         super().__init__(driver_class=TerminalDriver)
         self.use_command_palette = True
         self._leaves_until_s = 0.0
+        self._drawn = DrawnScreen()
         keys = key_table(setting.keys)
         self.opening_key = keys.hint("open")
         # Textual's own key for leaving counts only where the table says so.
@@ -70,7 +75,7 @@ class ChatApp(App[None]):
                 self._bindings.bind(",".join(own), action, command.title, show=False, priority=True)
         mailbox = Mailbox(self._wake_screen)
         desk = self.models = setting.models
-        self._chat = ChatScreen(models=desk, mailbox=mailbox, keys=keys)
+        self._chat = ChatScreen(models=desk, mailbox=mailbox, keys=keys, redraw=self.redraw)
         self.controller = ChatController(
             view=self._chat.view,
             engine=EngineThread(desk.loader(), mailbox),
@@ -103,6 +108,21 @@ class ChatApp(App[None]):
             names = ", ".join(sorted(self.available_themes))
             self._chat.show_note(f"There is no theme {preferences.theme}; there are {names}.", is_warning=True)
         self.theme_changed_signal.subscribe(self, lambda theme: self._chat.models.keep_theme(theme.name))
+
+    def on_resize(self, event: Resize) -> None:
+        """The terminal has another size, or was taken again after a stop."""
+        self._drawn.forget()
+
+    def redraw(self) -> None:
+        """Draws everything anew, whatever stands on the terminal."""
+        self._drawn.forget()
+        self.screen.refresh()
+
+    def _display(self, screen: Screen, renderable: RenderableType | None) -> None:
+        """Textual's: writes an update to the terminal."""
+        if isinstance(renderable, CompositorUpdate):
+            renderable = cast("RenderableType", self._drawn.narrowed(renderable))
+        super()._display(screen, renderable)
 
     async def action_quit(self) -> None:
         """Leaves."""

@@ -3,9 +3,9 @@
 Owns what Textual's driver gets wrong: Alt+B and Alt+F would be taken for Ctrl and an arrow, Alt and a letter that is
 held down for text, the screen would be drawn on stderr, which may be a file, what follows an escape inside a paste
 would be taken for keys (Enter sends, Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, a size that the
-environment inherited from another terminal would count for more than this terminal's own, and a chat whose terminal
-was closed, or that was stopped and continued from outside, would get a second thread that reads keys and never ends.
-Knows nothing of what keys do.
+environment inherited from another terminal would count for more than this terminal's own, what lies in the buffers of
+a slow network would be taken for drawn, and a chat whose terminal was closed, or that was stopped and continued from
+outside, would get a second thread that reads keys and never ends. Knows nothing of what keys do.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import selectors
 import sys
+import time
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
@@ -22,11 +23,18 @@ from textual import events
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.keys import Keys
+
+from app.chat.terminal_backlog import Backlog
 
 _BEGIN = "\x1b[200~"
 _END = "\x1b[201~"
 _ESCAPE_PICTURE = "\u241b"
 _READ_BYTES = 4096
+# What a terminal answers when it is asked for its state: it has taken all that was written before the question.
+_QUESTION = "\x1b[5n"
+_ANSWER = "\x1b[0n"
+_LEAVE_TIMEOUT_S = 3.0
 _TICK_S = 0.1
 # On macOS, terminals send these for Option and an arrow, and Option+B writes a letter.
 _ARROWS = ("\x1bb", "\x1bf") if sys.platform == "darwin" else ()
@@ -35,7 +43,16 @@ _ARROWS = ("\x1bb", "\x1bf") if sys.platform == "darwin" else ()
 class KeyParser(XTermParser):
     """Textual's parser, which knows at once that an escape and a letter or digit are Alt and that key."""
 
+    def __init__(self, debug: bool = False, *, when_answered: Callable[[], None] | None = None) -> None:
+        """`when_answered` is called when the terminal answers a question for its state."""
+        super().__init__(debug)
+        self._when_answered = when_answered
+
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        if sequence == _ANSWER:
+            if self._when_answered is not None:
+                self._when_answered()
+            return (events.Key(Keys.Ignore, sequence),)
         last = sequence[1:]
         is_alt = len(sequence) == 2 and sequence[0] == "\x1b" and last.isascii() and (last.islower() or last.isdigit())
         if is_alt and sequence not in _ARROWS:
@@ -114,6 +131,7 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._file = cast("TextIO", _Screen(sys.__stdout__ or self._file))
+        self._backlog = Backlog()
 
     @property
     def is_behind(self) -> bool:
@@ -121,7 +139,38 @@ class TerminalDriver(LinuxDriver):
         writer = self._writer_thread
         if writer is None or not writer.is_alive():
             return False
-        return not writer._queue.empty() or (isinstance(self._file, _Screen) and self._file.is_writing)
+        is_writing = isinstance(self._file, _Screen) and self._file.is_writing
+        return not writer._queue.empty() or is_writing or self._backlog.is_long
+
+    def write(self, data: str) -> None:
+        """Writes to the terminal, soon."""
+        self._backlog.note_written(len(data))
+        super().write(data)
+
+    def flush(self) -> None:
+        """Textual calls this behind each drawing: asks how far the terminal has come."""
+        if self._backlog.does_answer:
+            self._ask()
+        super().flush()
+
+    def _ask(self) -> None:
+        self._backlog.note_asked()
+        super().write(_QUESTION)
+
+    def start_application_mode(self) -> None:
+        """Takes the terminal."""
+        super().start_application_mode()
+        if self._writer_thread is not None:
+            self._backlog = Backlog()
+            self._ask()
+
+    def disable_input(self) -> None:
+        """Reads no more keys. First come the answers that are under way, or the shell would take them for typed."""
+        end_s = time.monotonic() + _LEAVE_TIMEOUT_S
+        reader = self._key_thread
+        while reader is not None and reader.is_alive() and self._backlog.is_waiting and time.monotonic() < end_s:
+            time.sleep(_TICK_S / 10)
+        super().disable_input()
 
     def close(self) -> None:
         """Ends the writing."""
@@ -156,7 +205,8 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Reads until the driver is told to stop, or the terminal is closed, which ends the chat."""
-        parser, guard = KeyParser(self._debug), PasteGuard()
+        guard = PasteGuard()
+        parser = KeyParser(self._debug, when_answered=lambda: self._backlog.note_answered())
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/chat_speed.py MODEL [--tokens 2000] [--forbid 0,2]
 
-Owns the pseudo terminal (which emulates nothing: whatever the chat draws is taken and thrown away) and the reading of
-figures from what was drawn. Both ways get one prompt and one seed; the ends of a reply are forbidden, so that both
-write as many tokens.
+Owns the pseudo terminal (which emulates nothing while the chat is measured: what it draws is kept) and the reading of
+figures from what was drawn, by an emulated terminal, afterwards. Both ways get one prompt and one seed; the ends of a
+reply are forbidden, so that both write as many tokens.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import pyte
+
 ROOT = Path(__file__).parents[2]
 PROMPT = "Explain how a bicycle works, in Markdown with headings, lists, a table and code examples in Python."
 COLUMNS, LINES = 100, 32
@@ -39,6 +41,9 @@ _SEARCHED_BYTES = 4000
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _RATE = re.compile(r"([0-9.]+) tok(?:ens)?/s")
 _USED = re.compile(r"([0-9,]+) of [0-9,]+")
+# "reading" becomes "writing": only the letters that differ are drawn.
+_WRITING = "writ"
+_STILL_S = 2.0  # the status line changes several times a second while a reply is written
 
 
 class Screen:
@@ -70,6 +75,26 @@ class Screen:
         end_s = time.perf_counter() + duration_s
         while (left_s := end_s - time.perf_counter()) > 0:
             self._take(left_s)
+
+    def until_still(self, timeout_s: float) -> float:
+        """Takes what is drawn until nothing is drawn any more; returns how long something was."""
+        began_s = last_s = time.perf_counter()
+        while (now_s := time.perf_counter()) - last_s < _STILL_S:
+            if now_s - began_s > timeout_s:
+                raise SystemExit("never came: the end of the reply")
+            if self._take():
+                last_s = time.perf_counter()
+        return last_s - began_s
+
+    def status_lines(self) -> list[str]:
+        """The line at the foot, after each drawing. Emulates a terminal, so call it when nothing is measured."""
+        screen = pyte.Screen(COLUMNS, LINES)
+        stream = pyte.ByteStream(screen)
+        lines: list[str] = []
+        for _, piece in self.drawn:
+            stream.feed(piece)
+            lines.append(screen.display[-1])
+        return lines
 
     def _take(self, timeout_s: float = 0.05) -> bytes:
         if not select.select([self._master], [], [], timeout_s)[0]:
@@ -150,40 +175,36 @@ class Written:
 def chat_reply(model: str, flags: Sequence[str], folder: str, bytes_per_s: float | None = None) -> Written:
     """Has the chat write a reply and waits for its end."""
     screen = Screen([model, *flags], folder, bytes_per_s)
-    ended = re.compile(r"([0-9.]+) tok(?:ens)?/s · (?:first token|TTFT)")
-    rates: list[float] = []
-
-    def is_over(text: str) -> bool:
-        rates.extend(map(float, ended.findall(text)))
-        return bool(rates)
-
     try:
         screen.until(lambda text: "window" in text, "a loaded model", 300)
         screen.rest(1)
         screen.type(PROMPT + "\r")
-        screen.until(lambda text: "writing" in text, "the reply's first words", 120)
+        screen.until(lambda text: _WRITING in text, "the reply's first words", 120)
         before_s, began_s = screen.screen_cpu_s, time.perf_counter()
-        screen.until(is_over, "the end of the reply", 600)
-        took_s = time.perf_counter() - began_s
+        took_s = screen.until_still(600)
         share = (screen.screen_cpu_s - before_s) / took_s
+        status = screen.status_lines()
+        rate = _RATE.search(status[-1])
+        if rate is None or "writing" in status[-1]:
+            raise SystemExit(f"the reply did not end: {status[-1]}")
         drawings = screen.drawings(began_s)
         num_bytes = sum(len(piece) for at_s, piece in screen.drawn if at_s >= began_s)
         return Written(
-            tokens_per_s=rates[-1],
+            tokens_per_s=float(rate.group(1)),
             screen_share=share,
             drawings_per_s=len(drawings) / took_s,
             longest_gap_s=max(after_s - before_s for before_s, after_s in pairwise(drawings)),
             bytes_per_s=num_bytes / took_s,
-            shown=_rates_shown(b"".join(piece for _, piece in screen.drawn)),
+            shown=_rates_shown(status),
         )
     finally:
         screen.close()
 
 
-def _rates_shown(drawn: bytes) -> list[tuple[int, float]]:
+def _rates_shown(status: Sequence[str]) -> list[tuple[int, float]]:
     shown: dict[int, float] = {}
-    for line in _STYLES.sub("", drawn.decode("utf-8", "replace")).split("writing")[1:]:
-        if (rate := _RATE.search(line[:200])) and (used := _USED.search(line[:200])):
+    for line in status:
+        if "writing" in line and (rate := _RATE.search(line)) and (used := _USED.search(line)):
             shown[int(used.group(1).replace(",", ""))] = float(rate.group(1))
     return sorted(shown.items())
 
@@ -203,9 +224,9 @@ def key_echoes_ms(model: str, flags: Sequence[str], folder: str, prompt_words: i
         screen.rest(1)
         screen.type("\r")
         screen.until(lambda text: "reading" in text, "the prompt being read", 60)
-        echoes["reading the prompt"] = _echoes_ms(screen, KEYS, until="writing")
+        echoes["reading the prompt"] = _echoes_ms(screen, KEYS, until=_WRITING)
         screen.type("\x7f" * len(KEYS))
-        screen.until(lambda text: "writing" in text, "the reply's first words", 600)
+        screen.until(lambda text: _WRITING in text, "the reply's first words", 600)
         echoes["writing the reply"] = _echoes_ms(screen, KEYS)
         return echoes
     finally:

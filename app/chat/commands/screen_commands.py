@@ -23,6 +23,10 @@ def _quit(desk: ChatScreen, argument: str) -> None:
     desk.app.exit()
 
 
+def _redraw(desk: ChatScreen, argument: str) -> None:
+    desk.redraw()
+
+
 def _up(desk: ChatScreen, argument: str) -> None:
     desk.portions.page(-1)
 
@@ -53,6 +57,14 @@ SCREEN_COMMANDS = (
     Command(name="down", title="Down a page", help="scroll down", handler=_down, keys=("pagedown",), in_palette=False),
     Command(name="top", title="To the beginning", help="scroll to the beginning", handler=_top, keys=("ctrl+home",)),
     Command(name="end", title="To the end", help="scroll to the end and stay", handler=_bottom, keys=("ctrl+end",)),
+    Command(
+        name="redraw",
+        title="Draw anew",
+        help="draw the screen anew, where something else wrote on it",
+        handler=_redraw,
+        keys=("ctrl+l",),
+        in_palette=False,
+    ),
     Command(
         name="quit",
         title="Leave",

@@ -8,8 +8,10 @@ from __future__ import annotations
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen, ScreenResultType
 
+from app.chat.widgets.patient_drawing import PatientDrawing
 
-class AnswerScreen(ModalScreen[ScreenResultType]):
+
+class AnswerScreen(ModalScreen[ScreenResultType], PatientDrawing):
     """What every screen over the chat is."""
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:

@@ -7,6 +7,7 @@ commands stand in `app/chat/commands`, the rules behind them in the controller; 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from textual import events as textual_events
@@ -46,6 +47,7 @@ from app.chat.widgets.device_panel import DevicePanel
 from app.chat.widgets.near_compositor import NearCompositor
 from app.chat.widgets.note_line import NoteLine
 from app.chat.widgets.offer_list import OfferList
+from app.chat.widgets.patient_drawing import PatientDrawing
 from app.chat.widgets.prompt import Prompt
 from app.chat.widgets.reply_markdown import ReplyMarkdown
 from app.chat.widgets.status_bar import StatusBar
@@ -57,18 +59,19 @@ _LINKS = ("http://", "https://", "mailto:")
 _WIDE_ENOUGH = 60
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(PatientDrawing, Screen[None]):
     """One chat window."""
 
     AUTO_FOCUS = "Prompt"
 
-    def __init__(self, *, models: ModelDesk, mailbox: Mailbox, keys: KeyTable) -> None:
+    def __init__(self, *, models: ModelDesk, mailbox: Mailbox, keys: KeyTable, redraw: Callable[[], None]) -> None:
         super().__init__()
         self._compositor = NearCompositor()
         self._mailbox = mailbox
         self._controller: ChatController | None = None
         self._frames: Timer | None = None
         self.keys = keys
+        self.redraw = redraw
         self.models = ModelActions(self, models)
         self.device = DevicePanel(models)
         self.view = ChatDisplay(self)
@@ -121,12 +124,6 @@ class ChatScreen(Screen[None]):
         self.prompt.border_subtitle = f"Enter sends · Ctrl+J new line · {help_key}" if is_wide else help_key
         self.offers.close()
         self.device.fit(event.size.width)
-
-    def _on_timer_update(self) -> None:
-        """Textual's: draws what has changed. Not while the terminal is behind: the screen's thread would have to wait
-        for a slow one, and keys with it. The timer goes on, and what has changed meanwhile is drawn in one go."""
-        if not getattr(self.app._driver, "is_behind", False):
-            super()._on_timer_update()
 
     def wake(self) -> None:
         """Something came while nothing was expected."""

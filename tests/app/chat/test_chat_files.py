@@ -237,6 +237,7 @@ async def test_a_draft_keeps_its_file_in_another_folder_and_sends_it_as_it_reads
     assert engine.asked[0][0].text.startswith("a.txt:\n```\nalpha\n```")
     async with chat(engine, path) as stage:
         await stage.until_idle()
+        await stage.until_shown("│ and @a.txt")
         await stage.press(" ")
         await stage.until_shown("+ a.txt")
         (folder / "a.txt").write_text("changed since")

@@ -11,6 +11,7 @@ from terminal import Terminal
 from textual.events import Key
 
 from app.chat import terminal_driver
+from app.chat.terminal_backlog import Backlog
 from app.chat.terminal_driver import KeyParser, PasteGuard
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +45,36 @@ def test_alt_and_a_letter_is_no_arrow_and_no_text(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(terminal_driver, "_ARROWS", ())
     keys = [event.key for event in KeyParser().feed("\x1bb\x1bf\x1bu\x1bu\x1b[1;5D") if isinstance(event, Key)]
     assert keys == ["alt+b", "alt+f", "alt+u", "alt+u", "ctrl+left"]
+
+
+def test_the_terminals_answer_is_no_key_also_behind_an_escape() -> None:
+    answers: list[int] = []
+    parser = KeyParser(when_answered=lambda: answers.append(1))
+    keys = [event.key for event in parser.feed("a\x1b[0nb\x1b\x1b[0n\x1b[0nc") if isinstance(event, Key)]
+    assert keys == ["a", "b", "escape", "c"]
+    assert len(answers) == 3
+
+
+def test_what_lies_in_the_buffers_of_a_slow_line_counts_as_behind() -> None:
+    now_s = 0.0
+    backlog = Backlog(clock=lambda: now_s)
+    backlog.note_written(5000)
+    backlog.note_asked()
+    assert not backlog.is_long, "nobody knows yet whether this terminal answers"
+    backlog.note_answered()
+    backlog.note_written(900)
+    backlog.note_asked()
+    assert backlog.is_waiting and not backlog.is_long
+    backlog.note_written(900)
+    backlog.note_asked()
+    assert backlog.is_long
+    backlog.note_answered()
+    assert backlog.is_waiting and not backlog.is_long
+    backlog.note_written(5000)
+    backlog.note_asked()
+    assert backlog.is_long
+    now_s = 100.0
+    assert not backlog.is_long and not backlog.is_waiting, "a terminal that stopped answering is not waited for"
 
 
 def test_the_screen_is_drawn_where_stderr_is_a_file(tmp_path: Path) -> None:
