@@ -81,6 +81,14 @@ def with_again(conversation: Conversation, turn: Turn, followers: Iterable[str],
     return ending_at(replace(conversation, turns=(), others=(*rest, turn)), leaf)
 
 
+def with_turns_of(conversation: Conversation, newer: Conversation) -> Conversation:
+    """The conversation with its turns as they stand in another copy of it, and those that only that one has."""
+    found = {turn.id: turn for turn in newer.all_turns}
+    turns = tuple(found.pop(turn.id, turn) for turn in conversation.turns)
+    others = tuple(found.pop(turn.id, turn) for turn in conversation.others)
+    return replace(conversation, turns=turns, others=(*others, *found.values()))
+
+
 def siblings(conversation: Conversation, turn: Turn) -> list[Turn]:
     """The turns that stand in the same place, this one among them, the oldest first."""
     same_place = [other for other in conversation.all_turns if other.parent == turn.parent and other.role is turn.role]

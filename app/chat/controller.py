@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.chat.attaching import Attaching
-from app.chat.branches import places
+from app.chat.branches import places, with_turns_of
 from app.chat.commands.key_table import KeyTable
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import EngineLoader, ModelFacts, Role
@@ -21,7 +21,7 @@ from app.chat.events import Mailbox
 from app.chat.intake import Intake
 from app.chat.library import Library
 from app.chat.model_keeper import ModelKeeper
-from app.chat.recorder import Recorder
+from app.chat.recorder import Recorder, Unkept
 from app.chat.refusals import Refusals
 from app.chat.reply_keeper import ReplyKeeper
 from app.chat.revisions import Revisions
@@ -59,6 +59,7 @@ class ChatController:
         self._clock = clock
         self._saved_at_s = 0.0
         self._told_at_s = 0.0
+        self._told_title = ""
         self._draft_changed = False
         self._status = StatusKeeper(view)
         self._model = ModelKeeper(view, engine, self._status)
@@ -130,17 +131,18 @@ class ChatController:
     def start(self) -> None:
         """Begins to load the model and to open the conversations."""
         self._model.start()
+        self._recorder.show(self.conversation)
         self._recorder.start()
 
-    def close(self) -> None:
-        """Keeps what there is, ends what runs. Waits a few seconds at most."""
+    def close(self) -> Unkept | None:
+        """Keeps what there is, ends what runs; what can't be kept is handed back. Waits a few seconds at most."""
         if self.active_turn_id is not None:
             self._replies.cancel()
             self._intake.take_all()
         self._replies.leave(unbegun=TurnState.PARTIAL)
-        self._save_draft()
+        self.save_draft()
         self._engine.close(_CLOSE_LOADING_TIMEOUT_S if self._model.is_loading else _CLOSE_TIMEOUT_S)
-        self._recorder.close(_CLOSE_TIMEOUT_S)
+        return self._recorder.close(_CLOSE_TIMEOUT_S)
 
     # What the user does.
 
@@ -222,6 +224,15 @@ class ChatController:
         self._leave_conversation()
         self._show(conversation if conversation.turns else replace(conversation, system=self._system))
 
+    def show_grown(self, conversation: Conversation) -> None:
+        """Another window came to the end of a reply in this conversation, which stands so in the file now."""
+        if conversation.id == self.conversation.id and self.active_turn_id is None:
+            self._show(with_turns_of(self.conversation, conversation))
+
+    def tell_keeping(self, *, is_behind: bool) -> None:
+        """Something could not be kept yet, or all is kept again."""
+        self._status.tell(is_behind=is_behind)
+
     def answer(self, question: Turn) -> None:
         """Asks for the reply to the last turn, and keeps both."""
         self._replies.begin(question)
@@ -237,16 +248,25 @@ class ChatController:
             self.conversation = replace(self.conversation, draft=text)
             self._draft_changed = True
 
+    def set_edit(self, turn_id: str | None, text: str) -> None:
+        """Takes in how far an edit of a turn has come, to be kept within a second; None: there is none."""
+        if (turn_id, text) != (self.conversation.edited, self.conversation.edit):
+            self.conversation = replace(self.conversation, edited=turn_id, edit=text)
+            self._draft_changed = True
+
     # What goes on.
 
     def tick(self) -> bool:
         """Takes in what has come, keeps what changed; False where nothing had come."""
         has_come = self._intake.take_all()
+        if self.conversation.title != self._told_title:
+            self._told_title = self.conversation.title
+            self._view.show_title(self._told_title)
         now_s = self._clock()
         if now_s - self._saved_at_s >= _SAVE_INTERVAL_S:
             self._saved_at_s = now_s
             self._replies.save()
-            self._save_draft()
+            self.save_draft()
         is_on_its_way = self.phase is Phase.REPLYING and not self._model.is_loading
         if is_on_its_way and now_s - self._told_at_s >= _STATUS_INTERVAL_S:
             self._told_at_s = now_s
@@ -257,20 +277,24 @@ class ChatController:
         self.window.leave()
         self._replies.cancel()
         self._replies.leave()
-        self._save_draft()
+        self.save_draft()
 
     def _show(self, conversation: Conversation) -> None:
         self.conversation = conversation
+        self._recorder.show(conversation)
         self._view.show_conversation(conversation)
         self._view.set_draft(conversation.draft)
         self.attaching.show()
+        if (edited := next((turn for turn in conversation.turns if turn.id == conversation.edited), None)) is not None:
+            self._view.resume_edit(edited, conversation.edit)
         last = conversation.turns[-1].figures if conversation.turns else None
         used_tokens = last.prompt_tokens + last.reply_tokens if last else None
         self._status.tell(
             activity=self._model.activity, tokens_per_s=None, ttft_s=None, used_tokens=used_tokens, reused_tokens=None
         )
 
-    def _save_draft(self) -> None:
+    def save_draft(self) -> None:
+        """Keeps what is being written, without waiting."""
         if self._draft_changed:
             self._draft_changed = False
             self._recorder.save_conversation(self.conversation)

@@ -21,7 +21,10 @@ _TITLE_LENGTH = 60
 
 
 class TurnState(StrEnum):
-    """How far a turn came. PARTIAL: being written when the program ended; EDITED: the user changed what was said."""
+    """How far a turn came. PARTIAL: being written when the program ended; EDITED: the user changed what was said.
+
+    ELSEWHERE: another window writes it right now; on disk it is partial.
+    """
 
     FINISHED = "finished"
     PARTIAL = "partial"
@@ -30,6 +33,7 @@ class TurnState(StrEnum):
     WINDOW = "window"
     FAILED = "failed"
     EDITED = "edited"
+    ELSEWHERE = "elsewhere"
 
 
 STATE_OF_END = {
@@ -66,7 +70,8 @@ class Turn:
     @property
     def can_go_on(self) -> bool:
         """Whether it is a reply that did not come to its end and has something to go on from."""
-        is_unfinished = self.role is Role.ASSISTANT and self.state is not TurnState.FINISHED
+        is_done = self.state in (TurnState.FINISHED, TurnState.ELSEWHERE)
+        is_unfinished = self.role is Role.ASSISTANT and not is_done
         return is_unfinished and bool(self.ids or self.text.strip())
 
     def ids_for(self, vocabulary: str) -> tuple[int, ...]:
@@ -80,7 +85,8 @@ class Conversation:
 
     `others` are the turns of the branches that are not shown, in the order they were written. `window_start` names
     the first turn that the model still sees; None: all of them. `summary` says what was said before that one, where
-    the user had it summarised. `attachments` go with the draft.
+    the user had it summarised. `attachments` go with the draft. `edit` is the text so far of an edit of the turn
+    `edited` that was not saved yet.
     """
 
     id: str = field(default_factory=new_id)
@@ -93,6 +99,8 @@ class Conversation:
     window_start: str | None = None
     summary: str = ""
     draft: str = ""
+    edited: str | None = None
+    edit: str = ""
     attachments: tuple[Attachment, ...] = ()
     created_at: float = field(default_factory=time.time)
 

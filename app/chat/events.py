@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from app.chat.conversation import Conversation
 from app.chat.engine_port import LoadStep, ModelFacts, ReplyEnd, Spent
 from app.chat.search import Hit
-from app.chat.store import ConversationLine
+from app.chat.store_reading import ConversationLine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class HistoryOpened:
 
     prompts: tuple[str, ...]
     latest: tuple[ConversationLine, ...]
-    note: str
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +136,24 @@ class HistoryListed:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationLoaded:
-    """The conversation that was asked for."""
+    """The conversation that was asked for; `is_elsewhere`: another window shows it too."""
 
     conversation: Conversation
+    is_elsewhere: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationGrew:
+    """The shown conversation as it stands in the file, now that another window came to the end of a reply in it."""
+
+    conversation: Conversation
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepingChanged:
+    """Whether something waits that could not be kept yet."""
+
+    is_behind: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +192,9 @@ class DownloadEnded:
 
 LoadEvent = LoadProgressed | EngineReady | LoadFailed
 ReplyEvent = ReplyStarted | PrefillAdvanced | ReplyGrew | ReplyEnded | WindowFull
-HistoryEvent = HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | Searched
+HistoryEvent = (
+    HistoryOpened | HistoryFailed | HistoryListed | ConversationLoaded | ConversationGrew | KeepingChanged | Searched
+)
 Event = ReplyEvent | HistoryEvent | LoadEvent | FactsChanged | TokensCounted | DownloadEnded | SummaryEnded
 
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from app.chat.attachments import place_of, prompt_text
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
-from app.chat.plain_text import one_line
+from app.chat.plain_text import neutralise, one_line
 
 FORMAT_VERSION = 1
 _NAME_CHARS = 50
@@ -84,13 +86,40 @@ def export(conversation: Conversation, name: str, folder: Path) -> Path:
     return path
 
 
+def rescue(conversations: Sequence[Conversation], reason: str) -> str:
+    """Writes conversations that could not be kept into a new folder for temporary files, in both forms, and says
+    where; where even that fails, what it says is the conversations themselves."""
+    texts = [f"{as_markdown(conversation)}{_unsent(conversation)}" for conversation in conversations]
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="tandem-conversations-"))
+        for conversation, text in zip(conversations, texts, strict=True):
+            path = _free(folder / f"{_file_stem(conversation)}.md")
+            write_new(path, text)
+            write_new(path.with_suffix(".json"), as_json(conversation))
+    except (OSError, ExportError):
+        return "\n\n".join([f"{reason}. This is the conversation:", *map(neutralise, texts)])
+    return f"{reason}. The conversation was written to {folder} instead; move it, that is a folder for temporary files."
+
+
+def _unsent(conversation: Conversation) -> str:
+    words = prompt_text(conversation.draft, conversation.attachments).strip()
+    return f"\n## Not sent\n\n{words}\n" if words else ""
+
+
 def write_new(path: Path, text: str) -> None:
     """Writes a file that must not be there yet. Raises ExportError."""
     try:
-        with open(path, "x", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
+        file = open(path, "x", encoding="utf-8", errors="replace", newline="")  # noqa: SIM115 (closed below)
+        try:
+            with file:
+                file.write(text)
+        except BaseException:  # A part of it would stand in the way of the next try.
+            path.unlink(missing_ok=True)
+            raise
     except FileExistsError as fault:
         raise ExportError(f"{path} exists already and is left alone: give another name.") from fault
+    except FileNotFoundError as fault:
+        raise ExportError(f"{path} can't be written: there is no folder {path.parent}.") from fault
     except (OSError, ValueError) as fault:
         raise ExportError(f"{path} can't be written: {getattr(fault, 'strerror', None) or fault}.") from fault
 

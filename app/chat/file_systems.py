@@ -10,7 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-_NETWORK_KINDS = ("nfs", "cifs", "smb", "afs", "9p", "ceph", "glusterfs", "lustre", "fuse.sshfs", "webdav", "davfs")
+# Of a virtual machine's shared folders, too, the host does not share the guest's memory.
+_NETWORK_KINDS = (
+    *("nfs", "cifs", "smb", "afs", "afp", "9p", "ceph", "gluster", "lustre", "beegfs", "gpfs", "orangefs", "mfs"),
+    *("sshfs", "webdav", "davfs", "rclone", "s3fs", "gcsfuse", "vboxsf", "vmhgfs", "virtiofs", "prl_fs", "drvfs"),
+)
 _MOUNT_TABLE = Path("/proc/self/mounts")
 _OCTAL_BLANK = "\\040"
 
@@ -22,7 +26,7 @@ def is_network_path(path: Path, mounts: str | None = None) -> bool:
     for mount_point, mount_kind in _mounts(_mount_text() if mounts is None else mounts):
         if (folder == mount_point or mount_point in folder.parents) and len(mount_point.parts) >= best_length:
             best_length, kind = len(mount_point.parts), mount_kind
-    return kind.startswith(_NETWORK_KINDS)
+    return kind.removeprefix("fuse.").startswith(_NETWORK_KINDS)
 
 
 def _mount_text() -> str:

@@ -13,6 +13,7 @@ from app.chat import ChatOptions
 from app.chat.app import ChatApp, ChatSetting
 from app.chat.engine_adapter import ModelChoice, loader_of
 from app.chat.engine_port import EngineLoader
+from app.chat.export import rescue
 from app.chat.model_desk import ModelDesk
 from app.chat.model_shelf import RuntimeShelf
 from app.chat.settings_keeper import FileKeeper
@@ -34,11 +35,13 @@ def launch(options: ChatOptions) -> int:
         app.run()
     finally:
         app.models.downloads.stop_all()
-        app.controller.close()
-    if app.controller.conversation.turns and not app.return_code:
+        unkept = app.controller.close()
+        if unkept is not None:
+            print(rescue(unkept.conversations, unkept.reason), file=sys.stderr)
+    if app.controller.conversation.turns and not app.return_code and unkept is None:
         key = app.opening_key
         print(f"The conversation is kept: {key} opens it in the next chat, and --continue begins with it.")
-    return app.return_code or 0
+    return app.return_code or (1 if unkept is not None else 0)
 
 
 def make_app(options: ChatOptions) -> ChatApp:

@@ -14,6 +14,8 @@ from app.chat.conversation import Conversation
 from app.chat.recorder import Recorder
 from app.chat.view import ChatView
 
+_SHARED = "Another window shows this conversation too: what both send becomes branches, and each keeps its own draft."
+
 
 class Desk(Protocol):
     """What is shown, as the library changes it."""
@@ -23,6 +25,8 @@ class Desk(Protocol):
     def submit(self, text: str) -> bool: ...
     def show_other(self, conversation: Conversation) -> None: ...
     def show_changed(self, conversation: Conversation) -> None: ...
+    def show_grown(self, conversation: Conversation) -> None: ...
+    def tell_keeping(self, *, is_behind: bool) -> None: ...
 
 
 class Library:
@@ -84,8 +88,14 @@ class Library:
                 self._view.show_conversations(event.lines)
             case events.Searched():
                 self._view.show_hits(event.text, event.hits)
+            case events.KeepingChanged():
+                self._desk.tell_keeping(is_behind=event.is_behind)
+            case events.ConversationGrew():
+                self._desk.show_grown(event.conversation)
             case events.ConversationLoaded():
                 self._desk.show_other(event.conversation)
+                if event.is_elsewhere:
+                    self._view.show_note(_SHARED)
                 wanted, self._wanted_turn = self._wanted_turn, None
                 if wanted is not None:
                     self._go_to(wanted)
@@ -117,8 +127,9 @@ class Library:
             self._send_first_message()
             return
         latest = max(history.latest, key=lambda line: line.updated_at)
-        is_draft_alone = latest.num_turns == 0 and latest.has_draft and not self._first_message
-        if (self._continues_last or is_draft_alone) and not shown.draft:
+        is_draft_alone = latest.num_turns == 0 and latest.has_draft and not latest.is_elsewhere
+        is_taken_up = is_draft_alone and not self._first_message
+        if (self._continues_last or is_taken_up) and not shown.draft:
             self.open(latest.id, note=history.note, is_warning=True)
             return
         self._send_first_message()

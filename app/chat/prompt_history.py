@@ -16,9 +16,16 @@ class PromptHistory:
         self._place: int | None = None
         self._draft = ""
 
+    @property
+    def draft(self) -> str | None:
+        """What was being written, while earlier prompts are walked; None while none is."""
+        return None if self._place is None else self._draft
+
     def set_prompts(self, prompts: Sequence[str]) -> None:
         """Puts the prompts of earlier conversations before those of this one."""
         self._prompts = [*prompts, *self._prompts]
+        if self._place is not None:
+            self._place += len(prompts)
 
     def add(self, prompt: str) -> None:
         """A prompt was sent; a repeat of the last one is not listed twice."""
@@ -47,5 +54,7 @@ class PromptHistory:
         return self._draft
 
     def leave(self) -> None:
-        """What is shown was changed: it is a draft of its own from now on."""
+        """What is shown was changed: it is a draft of its own from now on, and what was being written a prompt."""
+        if self._place is not None and self._draft.strip():
+            self.add(self._draft)
         self._place = None

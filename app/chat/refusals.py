@@ -57,6 +57,8 @@ class Refusals:
         last = turns[-1]
         if last.can_go_on:
             return ""
+        if last.state is TurnState.ELSEWHERE:
+            return "Another window writes this reply just now."
         is_finished = last.state is TurnState.FINISHED
         return "The reply came to its end." if is_finished else "There is nothing of the reply to go on from."
 

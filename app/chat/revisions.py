@@ -172,5 +172,7 @@ class Revisions:
             others=tuple(newest.values()),
             draft=now.draft or draft,
             attachments=now.attachments or attachments,
+            edited=now.edited,
+            edit=now.edit,
         )
         return ending_at(whole, leaf)

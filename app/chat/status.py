@@ -15,10 +15,11 @@ _SHORT_MODEL = 14
 
 @dataclass(frozen=True, kw_only=True)
 class StatusFigures:
-    """What the status line may say; None: not known (yet)."""
+    """What the status line may say; None: not known (yet). `is_behind`: something could not be kept yet."""
 
     model: str = ""
     activity: str = ""
+    is_behind: bool = False
     tokens_per_s: float | None = None
     ttft_s: float | None = None
     used_tokens: int | None = None
@@ -63,6 +64,8 @@ def _pieces(figures: StatusFigures) -> list[_Piece]:
         pieces.append(_Piece(wordings=(model, model, shortened(model, _SHORT_MODEL)), rank=1))
     if figures.activity:
         pieces.append(_Piece(wordings=(figures.activity,), rank=0))
+    if figures.is_behind:
+        pieces.append(_Piece(wordings=("not kept",), rank=0))
     if figures.tokens_per_s is not None:
         rate = f"{figures.tokens_per_s:.1f}" if figures.tokens_per_s < 100 else f"{figures.tokens_per_s:.0f}"
         pieces.append(_Piece(wordings=(f"{rate} tokens/s", f"{rate} tok/s", f"{rate} t/s"), rank=2))

@@ -27,9 +27,14 @@ from textual.keys import Keys
 
 from app.chat.terminal_backlog import Backlog
 
+from app.chat.plain_text import one_line
+
 _BEGIN = "\x1b[200~"
 _END = "\x1b[201~"
 _ESCAPE_PICTURE = "\u241b"
+_NAME = "Tandem"
+# https://invisible-island.net/xterm/ctlseqs/ctlseqs.html (window manipulation, 22 and 23)
+_KEEP_TITLE, _TITLE_BEFORE = "\x1b[22;2t", "\x1b[23;2t"
 _READ_BYTES = 4096
 # What a terminal answers when it is asked for its state: it has taken all that was written before the question.
 _QUESTION = "\x1b[5n"
@@ -130,8 +135,32 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._title = ""
+        self._is_titled = False
         self._file = cast("TextIO", _Screen(sys.__stdout__ or self._file))
         self._backlog = Backlog()
+
+    def show_title(self, title: str) -> None:
+        """Has the terminal show the title of its window; the one before comes back at the end. Empty: none."""
+        self._title = one_line(title)
+        if self._title and not self._is_titled:
+            self._is_titled = True
+            self.write(_KEEP_TITLE)
+        if self._is_titled:
+            self.write(f"\x1b]2;{self._title or _NAME}\x07")
+
+    def start_application_mode(self) -> None:
+        """Takes the terminal."""
+        super().start_application_mode()
+        if self._title:
+            self.show_title(self._title)
+
+    def stop_application_mode(self) -> None:
+        """Gives the terminal back as it was."""
+        if self._is_titled:
+            self._is_titled = False
+            self.write(_TITLE_BEFORE)
+        super().stop_application_mode()
 
     @property
     def is_behind(self) -> bool:

@@ -38,7 +38,9 @@ def turn_of(desk: ChatScreen, argument: str, role: Role | None = None) -> Turn |
 
 
 def _edit(desk: ChatScreen, argument: str) -> None:
-    if (turn := turn_of(desk, argument, Role.USER)) is not None:
+    if desk.editing.is_changed:
+        desk.show_note("A turn is being edited already: Enter saves it, Esc leaves it as it was.", is_warning=True)
+    elif (turn := turn_of(desk, argument, Role.USER)) is not None:
         desk.editing.begin(turn)
 
 

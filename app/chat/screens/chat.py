@@ -81,7 +81,7 @@ class ChatScreen(PatientDrawing, Screen[None]):
         self.note = NoteLine()
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
-        self.editing = Editing(self.prompt, self._save_edit)
+        self.editing = Editing(self.prompt, save=self._save_edit, keep=self._keep_edit)
         self.attachments = AttachmentBar()
         self.question = WindowQuestion()
         self.status = StatusBar()
@@ -158,9 +158,11 @@ class ChatScreen(PatientDrawing, Screen[None]):
 
     def on_prompt_edited(self, message: PromptEdited) -> None:
         if self.editing.is_on:
+            self.editing.follow()
+            self.wake()
             return
         text = self.prompt.text  # Word of an earlier edit may come late.
-        self.controller.set_draft(text)
+        self.controller.set_draft(self.prompt.unsent)
         self.controller.attaching.follow(text)
         before = self.prompt.text_before_cursor
         is_at_end = len(before) == len(text)
@@ -194,7 +196,8 @@ class ChatScreen(PatientDrawing, Screen[None]):
     def run(self, command: Command, argument: str = "") -> None:
         """Does what a command says, or says why it can't be done now."""
         if not self.editing.is_on:
-            self.controller.set_draft(self.prompt.text)
+            self.controller.set_draft(self.prompt.unsent)
+            self.controller.save_draft()  # A command is no draft any more: a search would find it.
         call_command(self, command, argument)
         self.wake()
 
@@ -225,20 +228,26 @@ class ChatScreen(PatientDrawing, Screen[None]):
     def keep_draft(self) -> None:
         """Takes in what stands in the input now: word of the last key may still be on its way."""
         if self.editing.is_on:
-            self.editing.leave()
-        self.controller.set_draft(self.prompt.text)
+            self.editing.follow()
+        else:
+            self.controller.set_draft(self.prompt.unsent)
 
     @property
     def can_stop(self) -> bool:
         """Whether there is something that stopping would end or close, and that is not ending already."""
         return self.offers.is_open or self.editing.is_on or self.controller.can_stop
 
-    def _save_edit(self, turn: Turn, text: str) -> None:
-        if sentence := self.controller.refusals.to_change():
+    def _save_edit(self, turn: Turn, text: str) -> bool:
+        sentence = self.controller.refusals.to_change()
+        if sentence:
             self.show_note(sentence, is_warning=True)
         else:
             self.controller.revisions.edit(turn, text)
         self.wake()
+        return not sentence
+
+    def _keep_edit(self, turn: Turn | None, text: str) -> None:
+        self.controller.set_edit(turn.id if turn is not None else None, text)
 
     def show_keys(self) -> None:
         """Shows what the keys and commands do."""

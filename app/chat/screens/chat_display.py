@@ -16,7 +16,8 @@ from app.chat.screens.conversations import ConversationChoice, ConversationsScre
 from app.chat.screens.search import SearchScreen
 from app.chat.search import Hit
 from app.chat.status import StatusFigures
-from app.chat.store import ConversationLine
+from app.chat.store_reading import ConversationLine
+from app.chat.terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
     from app.chat.screens.chat import ChatScreen
@@ -27,6 +28,7 @@ class ChatDisplay:
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
+        self._listed: ConversationChoice | None = None
 
     def begin_load(self, name: str) -> None:
         self._screen.device.passes.clear()
@@ -62,7 +64,7 @@ class ChatDisplay:
     def show_conversation(self, conversation: Conversation) -> None:
         self._screen.note.clear()
         if self._screen.editing.is_on:
-            self._screen.editing.leave()
+            self._screen.editing.set_aside()
         self._screen.transcript.show(conversation, places=self._screen.controller.places)
 
     def add_turn(self, turn: Turn) -> None:
@@ -122,6 +124,14 @@ class ChatDisplay:
         if text != self._screen.prompt.text:
             self._screen.prompt.set_text(text)
 
+    def resume_edit(self, turn: Turn, text: str) -> None:
+        self._screen.editing.begin(turn, text)
+
+    def show_title(self, title: str) -> None:
+        self._screen.prompt.show_title(title)
+        if isinstance(driver := self._screen.app._driver, TerminalDriver):
+            driver.show_title(title)
+
     def show_conversations(self, lines: tuple[ConversationLine, ...]) -> None:
         if not lines:
             self.show_note("There is no earlier conversation yet.")
@@ -129,6 +139,7 @@ class ChatDisplay:
 
         def chosen(choice: ConversationChoice | None) -> None:
             if choice is not None:
+                self._listed = choice if choice.place is not None else None
                 self._screen.keep_draft()
                 choice.act(self._screen.controller)
                 self._screen.wake()
@@ -136,7 +147,9 @@ class ChatDisplay:
         if isinstance(self._screen.app.screen, ConversationsScreen):
             return  # It was asked for twice.
         rules = self._screen.controller
-        screen = ConversationsScreen(lines, shown=rules.conversation.id, is_written=bool(rules.active_turn_id))
+        listed, self._listed = self._listed, None
+        place = listed.place_in(lines) if listed is not None else 0
+        screen = ConversationsScreen(lines, shown=rules.conversation.id, place=place)
         self._screen.app.push_screen(screen, chosen)
 
     def show_attachments(self, attachments: tuple[Attachment, ...]) -> None:

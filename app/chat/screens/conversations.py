@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from app.chat.plain_text import one_line
 from app.chat.screens.answer import AnswerScreen
-from app.chat.store import ConversationLine
+from app.chat.store_reading import ConversationLine
 
 if TYPE_CHECKING:
     from app.chat.controller import ChatController
@@ -27,10 +27,16 @@ _DAY_S = 24 * 3600
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationChoice:
-    """Which conversation was chosen, and what is to become of it."""
+    """Which conversation was chosen, and what is to become of it. `place`: where in the list, which is shown again."""
 
     line: ConversationLine
     act: Callable[[ChatController], None]
+    place: int | None = None
+
+    def place_in(self, lines: tuple[ConversationLine, ...]) -> int:
+        """Where the list stands when it is shown again: on the same conversation, or the one now in its place."""
+        own = next((place for place, line in enumerate(lines) if line.id == self.line.id), self.place or 0)
+        return min(own, len(lines) - 1)
 
 
 class ConversationsScreen(AnswerScreen[ConversationChoice | None]):
@@ -43,12 +49,12 @@ class ConversationsScreen(AnswerScreen[ConversationChoice | None]):
         Binding("d,delete", "delete", "Delete"),
     ]
 
-    def __init__(self, lines: tuple[ConversationLine, ...], *, shown: str, is_written: bool) -> None:
-        """`shown`: the id of the conversation on the screen; `is_written`: a reply in it is being written."""
+    def __init__(self, lines: tuple[ConversationLine, ...], *, shown: str, place: int = 0) -> None:
+        """`shown`: the id of the conversation on the screen; `place`: which line is highlighted first."""
         super().__init__()
         self._lines = lines
         self._shown = shown
-        self._is_written = is_written
+        self._place = place
 
     def compose(self) -> ComposeResult:
         with Vertical() as frame:
@@ -57,6 +63,9 @@ class ConversationsScreen(AnswerScreen[ConversationChoice | None]):
             frame.border_subtitle = "Enter opens · p pins · d deletes · Esc back" if is_wide else "Enter · p · d · Esc"
             now_s = time.time()
             yield OptionList(*[Option(Content(self._words(line, now_s)), id=line.id) for line in self._lines])
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).highlighted = self._place
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
@@ -69,11 +78,15 @@ class ConversationsScreen(AnswerScreen[ConversationChoice | None]):
         if line.num_turns:
             facts.append(f"{line.num_turns} turns")
         if line.is_broken_off:
-            facts.append("being written" if is_shown and self._is_written else "broken off")
+            facts.append("broken off")
+        if line.is_being_written:
+            facts.append("being written")
         if line.has_draft:
             facts.append("unsent draft")
         if line.is_pinned:
             facts.insert(0, "pinned")
+        if line.is_elsewhere:
+            facts.append("in another window")
         if is_shown:
             facts.append("shown now")
         return f"{one_line(line.title) or 'Untitled'}\n  {' · '.join(facts)}"
@@ -96,7 +109,7 @@ class ConversationsScreen(AnswerScreen[ConversationChoice | None]):
             act(line, controller)
             controller.library.list_all()
 
-        self.dismiss(ConversationChoice(line=line, act=act_and_list))
+        self.dismiss(ConversationChoice(line=line, act=act_and_list, place=place))
 
     def action_leave(self) -> None:
         """Goes back without a choice."""

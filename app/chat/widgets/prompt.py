@@ -17,9 +17,10 @@ from textual.widgets.text_area import Selection
 from app.chat.attachments import is_long
 from app.chat.completion import Offer
 from app.chat.messages import LeaveWanted, LongTextPasted, PromptEdited, PromptSubmitted
-from app.chat.plain_text import neutralise, with_newlines
+from app.chat.plain_text import neutralise, one_line, shortened, with_newlines
 from app.chat.prompt_history import PromptHistory
 
+_FRAME_COLUMNS = 4
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
 
 
@@ -62,6 +63,8 @@ class Prompt(TextArea):
         self.earlier_prompts = PromptHistory()
         self._recalled: str | None = None
         self._offers = offers
+        self._title = ""
+        self._words = ""
 
     async def _on_key(self, event: events.Key) -> None:
         # What was typed in one go may be ahead of the list: that one then completes what is no longer there.
@@ -139,6 +142,24 @@ class Prompt(TextArea):
         self.load_text(neutralise(text))
         self.move_cursor(self.document.end)
 
+    def show_title(self, title: str) -> None:
+        """Says in the frame which conversation this is, unless more has to be said there."""
+        self._title = one_line(title)
+        self._draw_frame()
+
+    def say(self, words: str) -> None:
+        """Says something in the frame; nothing: which conversation this is, again."""
+        self._words = words
+        self._draw_frame()
+
+    def on_resize(self) -> None:
+        self._draw_frame()
+
+    def _draw_frame(self) -> None:
+        room = self.size.width - _FRAME_COLUMNS
+        words = self._words or (shortened(self._title, room) if room > 0 else "")
+        self.border_title = Content(words) if words else None  # a text would be read as markup
+
     def action_submit(self) -> None:
         """Sends."""
         self.post_message(PromptSubmitted(self.text))
@@ -147,11 +168,22 @@ class Prompt(TextArea):
         """Begins a new line."""
         self.insert_text("\n")
 
+    @property
+    def unsent(self) -> str:
+        """What the user is writing: while earlier prompts are walked, what was left for them."""
+        draft = self.earlier_prompts.draft
+        return self.text if draft is None or self.text != self._recalled else draft
+
     def sent(self) -> None:
-        """What stood here was taken."""
+        """What stood here was taken; what was left for it is here again."""
+        draft = self.unsent if self.text == self._recalled else ""
         if self.text.strip():
             self.earlier_prompts.add(self.text)
-        self.clear()
+        self._recalled = None
+        if draft:
+            self.set_text(draft)
+        else:
+            self.clear()
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Up a line; from the first line to the earlier prompt."""

@@ -42,6 +42,7 @@ _FOOTNOTES = {
     TurnState.WINDOW: "ended because the window is full",
     TurnState.FAILED: "failed",
     TurnState.EDITED: "edited by you",
+    TurnState.ELSEWHERE: "being written in another window",
 }
 
 

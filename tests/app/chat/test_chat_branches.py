@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 from chat_stage import FakeEngine, Stage, chat, says
+from textual.widgets import OptionList
 
 from app.chat.conversation import Conversation, TurnState
 from app.chat.engine_port import Role
@@ -203,11 +204,17 @@ async def test_the_list_pins_and_deletes(tmp_path: Path) -> None:
         await stage.until_shown("shown now")
         await stage.press("down", "down", "p")
         await stage.until_shown("pinned · ")
+        assert highlighted(stage) == 0
         await stage.press("down", "d")
         await stage.until(lambda: [line.title for line in listed(path)] == ["first", "second"])
         await stage.until_shown("pinned · ")
+        assert highlighted(stage) == 1
         await stage.press("escape", "alt+u")
         await stage.until(lambda: [line.title for line in listed(path)] == ["first", "third", "second"])
+
+
+def highlighted(stage: Stage) -> int | None:
+    return stage.app.screen.query_one(OptionList).highlighted
 
 
 def listed(path: Path) -> list:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from chat_stage import FakeEngine, chat, says
 from fake_shelf import desk_for
+from kept import kept
 
 from app.chat.app import ChatApp, ChatSetting
 from app.chat.conversation import Conversation, Turn, TurnState
@@ -14,14 +15,6 @@ from app.chat.engine_port import Role
 from app.chat.store import Store
 from app.chat.widgets.turn_views import QuestionView, ReplyView
 from app.options import Preferences
-
-
-def kept(path: Path) -> list[Conversation]:
-    """What is on disk, the latest first."""
-    store = Store(path)
-    found = [store.load(line.id) for line in store.conversations()]
-    store.close()
-    return [conversation for conversation in found if conversation is not None]
 
 
 def broken_off(path: Path) -> Conversation:
@@ -277,8 +270,8 @@ async def test_a_disk_that_was_full_for_a_while_costs_no_turn(tmp_path: Path) ->
         await stage.until_shown("can't be kept", "is missing is written as soon as it can be.")
         store._connection.execute("DROP TRIGGER f")
         store.close()
-        await stage.ask("third")
         await stage.until_shown("The conversations are kept again.")
+        await stage.ask("third")
     (conversation,) = kept(path)
     assert [turn.text for turn in conversation.turns] == ["first", "Fine.", "second", "Fine.", "third", "Fine."]
 

@@ -11,7 +11,7 @@ from textual.events import Key
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.search import words_of
-from app.chat.store import Store
+from app.chat.store import Changes, Store
 from app.chat.store_schema import SCHEMA_VERSION
 
 # The file as the first version made it.
@@ -88,14 +88,12 @@ def test_a_reply_is_found_while_it_is_written_and_as_it_became(tmp_path: Path) -
     conversation = Conversation().with_turn(turn)
     store.save_turns(conversation, [turn])
     assert found(store, "unfinished") == ["unfinished words"]
-    for text, state in (("finished thought", TurnState.FINISHED), ("something else", TurnState.EDITED)):
-        changed = Turn(id=turn.id, role=turn.role, text=text, state=state)
+    for more, state in ((" and a thought", TurnState.STOPPED), (" and a thought to its end", TurnState.FINISHED)):
+        changed = Turn(id=turn.id, role=turn.role, text=turn.text + more, state=state)
         store.save_turns(conversation.with_turn(changed), [changed])
-        assert found(store, text) == [text]
-        assert found(store, "unfinished") == []
-    assert found(store, "thought") == []
-    store.set_deleted(conversation.id, is_deleted=True)
-    assert found(store, "something") == []
+        assert found(store, "unfinished") == found(store, more) == [changed.text]
+    store.write(Changes(conversation_id=conversation.id, is_deleted=True))
+    assert found(store, "unfinished") == []
     store.close()
 
 
@@ -179,7 +177,7 @@ def test_titles_and_unsent_drafts_are_found_where_no_turn_is(tmp_path: Path) -> 
     ]
     assert [hit.role for hit in store.search("加法")] == ["title"]
     assert [hit.turn_id for hit in store.search("add")] == [turn.id]
-    store.set_deleted(hits[1].conversation_id, is_deleted=True)
+    store.write(Changes(conversation_id=hits[1].conversation_id, is_deleted=True))
     assert store.search("加法") == []
     store.close()
 

@@ -16,7 +16,9 @@ from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import ReplyFigures, Role
 from app.chat.file_systems import is_network_path
 from app.chat.salvage import open_store
-from app.chat.store import SCHEMA_VERSION, NewerStoreError, Store, StoreError
+from app.chat.store import Changes, Store
+from app.chat.store_file import NewerStoreError, StoreError
+from app.chat.store_schema import SCHEMA_VERSION
 
 
 def a_conversation(num_pairs: int = 2, *, text_size: int = 20) -> Conversation:
@@ -56,7 +58,8 @@ def test_a_turn_written_again_replaces_itself_and_keeps_its_place(tmp_path: Path
     store = Store(tmp_path / "chat.db")
     conversation = a_conversation(2)
     store.save_turns(conversation, conversation.turns)
-    stopped = replace(conversation.turns[1], text="half an ans", state=TurnState.STOPPED, ids=(1,))
+    reply = conversation.turns[1]
+    stopped = replace(reply, text=f"{reply.text} and mo", state=TurnState.STOPPED, ids=(1,))
     conversation = conversation.with_turn(stopped)
     store.save_turns(conversation, [stopped])
     assert store.load(conversation.id) == conversation
@@ -106,6 +109,8 @@ def test_only_a_conversation_that_ends_in_a_partial_reply_is_broken_off(tmp_path
     partial = replace(conversation.turns[1], state=TurnState.PARTIAL)
     conversation = conversation.with_turn(partial)
     store.save_turns(conversation, conversation.turns)
+    store.close()
+    store = Store(tmp_path / "chat.db")
     assert store.conversations()[0].is_broken_off
     question = Turn(role=Role.USER, text="and then", parent=partial.id)
     conversation = conversation.with_turn(question)
@@ -164,7 +169,7 @@ def test_a_window_writes_only_what_it_changed(tmp_path: Path) -> None:
     conversation = Conversation(draft="unsent").with_turn(question)
     here.save_turns(conversation, [question])
     shown_there = there.load(conversation.id)
-    assert shown_there is not None
+    assert shown_there is not None and shown_there.draft == ""
     here.save_conversation(replace(conversation, title="Renamed", is_pinned=True))
     reply = Turn(role=Role.ASSISTANT, text="from there", parent=question.id)
     there.save_turns(shown_there.with_turn(reply), [reply])
@@ -174,9 +179,11 @@ def test_a_window_writes_only_what_it_changed(tmp_path: Path) -> None:
     there.save_conversation(replace(shown_there, draft="new"))
     here.save_conversation(replace(found, system="Be kind."))
     found = there.load(conversation.id)
-    assert found is not None and (found.title, found.draft, found.system) == ("Renamed", "new", "Be kind.")
+    assert found is not None and (found.title, found.system) == ("Renamed", "Be kind.")
     here.close()
     there.close()
+    drafts = {line.title or conversation.title: line.has_draft for line in Store(tmp_path / "chat.db").conversations()}
+    assert drafts == {"Renamed": True, "new": True}
 
 
 def test_a_conversation_that_another_window_deleted_comes_back_with_its_next_turn(tmp_path: Path) -> None:
@@ -184,11 +191,15 @@ def test_a_conversation_that_another_window_deleted_comes_back_with_its_next_tur
     question, reply = Turn(role=Role.USER, text="question"), Turn(role=Role.ASSISTANT, text="reply")
     conversation = Conversation().with_turn(question)
     here.save_turns(conversation, [question])
-    there.set_deleted(conversation.id, is_deleted=True)
-    here.save_conversation(replace(conversation, draft="d"))
-    assert here.conversations() == []
-    here.save_turns(conversation.with_turn(reply), [reply])
-    assert [line.id for line in there.conversations()] == [conversation.id]
+    for saves in (
+        lambda: here.save_turns(conversation.with_turn(reply), [reply]),
+        lambda: here.save_conversation(replace(conversation, draft="d")),
+    ):
+        there.write(Changes(conversation_id=conversation.id, is_deleted=True))
+        here.save_conversation(replace(conversation, title="Renamed"))
+        assert here.conversations() == []
+        saves()
+        assert [line.id for line in there.conversations()] == [conversation.id]
     here.close()
     there.close()
 
@@ -247,7 +258,8 @@ def test_of_a_file_that_was_cut_short_what_is_left_is_kept(tmp_path: Path) -> No
     saved = [a_conversation(3, text_size=600) for _ in range(12)]
     for conversation in saved:
         store.save_turns(conversation, conversation.turns)
-    store.save_attachments(replace(saved[0], draft="unsent", attachments=(Attachment(name="a.txt", text="alpha"),)))
+    attached = replace(saved[0], draft="unsent", attachments=(Attachment(name="a.txt", text="alpha"),))
+    store.write(Changes(conversation_id=attached.id, conversation=attached, has_attachments=True))
     store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 6 // 10])
@@ -307,10 +319,13 @@ def test_network_file_systems_are_seen() -> None:
         "/dev/sda1 / ext4 rw 0 0\n"
         "server:/x /home/my\\040home nfs4 rw 0 0\n"
         "/dev/sdb /home/my\\040home/local xfs rw 0 0\n"
+        "me@host:/ /mnt/far fuse.sshfs rw 0 0\n"
+        "share /mnt/host vboxsf rw 0 0\n"
     )
     assert is_network_path(Path("/home/my home/.local/chat.db"), linux)
     assert not is_network_path(Path("/home/my home/local/chat.db"), linux)
     assert not is_network_path(Path("/srv/chat.db"), linux)
+    assert is_network_path(Path("/mnt/far/chat.db"), linux) and is_network_path(Path("/mnt/host/chat.db"), linux)
     mac = "/dev/disk1 on / (apfs, local)\n//me@server/share on /Volumes/share (smbfs, nodev)\n"
     assert is_network_path(Path("/Volumes/share/chat.db"), mac)
     assert not is_network_path(Path("/Users/me/chat.db"), mac)
