@@ -25,9 +25,8 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.keys import Keys
 
-from app.chat.terminal_backlog import Backlog
-
 from app.chat.plain_text import one_line
+from app.chat.terminal_backlog import Backlog
 
 _BEGIN = "\x1b[200~"
 _END = "\x1b[201~"
@@ -149,12 +148,6 @@ class TerminalDriver(LinuxDriver):
         if self._is_titled:
             self.write(f"\x1b]2;{self._title or _NAME}\x07")
 
-    def start_application_mode(self) -> None:
-        """Takes the terminal."""
-        super().start_application_mode()
-        if self._title:
-            self.show_title(self._title)
-
     def stop_application_mode(self) -> None:
         """Gives the terminal back as it was."""
         if self._is_titled:
@@ -192,6 +185,8 @@ class TerminalDriver(LinuxDriver):
         if self._writer_thread is not None:
             self._backlog = Backlog()
             self._ask()
+        if self._title:
+            self.show_title(self._title)
 
     def disable_input(self) -> None:
         """Reads no more keys. First come the answers that are under way, or the shell would take them for typed."""
