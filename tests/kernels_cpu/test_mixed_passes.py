@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ passes = st.lists(st.lists(st.integers(0, LONGEST_END) | st.just(1), min_size=NU
 @settings(max_examples=30)
 @given(passes, st.randoms(use_true_random=False))
 def test_a_token_has_the_same_bits_whatever_its_pass_holds(
-    model: BoundModel, alone: list[np.ndarray], passes: list[list[int]], random: object
+    model: BoundModel, alone: list[np.ndarray], passes: list[list[int]], random: Random
 ) -> None:
     """Rows go on from places of their own, by one token or by up to 28, in any order, at most nine in a pass."""
     at = [WARM - 5 * row for row in range(NUM_ROWS)]
