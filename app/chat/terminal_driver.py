@@ -194,6 +194,7 @@ class TerminalDriver(LinuxDriver):
         reader = self._key_thread
         while reader is not None and reader.is_alive() and self._backlog.is_waiting and time.monotonic() < end_s:
             time.sleep(_TICK_S / 10)
+        self._backlog.does_answer = False  # Nobody would read what the terminal answers from here on.
         super().disable_input()
 
     def close(self) -> None:

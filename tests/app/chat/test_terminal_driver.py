@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 from terminal import Terminal
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 
 from app.chat import terminal_driver
+from app.chat.conversation import Conversation, Turn
+from app.chat.engine_port import Role
+from app.chat.store import Store
 from app.chat.terminal_backlog import Backlog
-from app.chat.terminal_driver import KeyParser, PasteGuard
+from app.chat.terminal_driver import KeyParser, PasteGuard, TerminalDriver
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
@@ -86,6 +90,38 @@ def test_the_screen_is_drawn_where_stderr_is_a_file(tmp_path: Path) -> None:
         terminal.send("\x11")
         assert terminal.wait(timeout_s=PATIENCE_S) == 0
     assert "\x1b" not in (tmp_path / "log").read_text()
+
+
+def test_the_terminal_is_asked_nothing_once_no_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    for name in ("disable_input", "flush"):
+        monkeypatch.setattr(LinuxDriver, name, lambda driver: None)
+    monkeypatch.setattr(LinuxDriver, "write", lambda driver, data: written.append(data))
+    driver = object.__new__(TerminalDriver)
+    driver._key_thread, driver._backlog = None, Backlog()
+    driver._backlog.note_answered()
+    driver.flush()
+    assert written == ["\x1b[5n"]
+    driver._backlog.note_answered()
+    driver.disable_input()
+    driver.flush()
+    assert written == ["\x1b[5n"]
+
+
+def test_the_title_is_the_windows_too_and_steers_nothing(tmp_path: Path) -> None:
+    question = Turn(role=Role.USER, text="question")
+    store = Store(tmp_path / "tandem" / "conversations.db")
+    store.save_turns(Conversation(title="\x1b]2;owned\x07 a \x9b2J title").with_turn(question), [question])
+    store.close()
+    command = [sys.executable, "-m", "app", "chat", str(tmp_path / "none.gguf"), "--continue"]
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    with Terminal(command, environment=environment, folder=ROOT, columns=90, lines=30) as terminal:
+        terminal.wait_for(lambda screen: "─ ␛]2;owned␇ a \ufffd2J title ─" in screen, "the title", timeout_s=PATIENCE_S)
+        terminal.wait_for(
+            lambda screen: terminal._screen.title == "␛]2;owned␇ a \ufffd2J title", "its title", timeout_s=PATIENCE_S
+        )
+        terminal.send("\x11")
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
 
 
 def test_no_paste_and_no_byte_steers_or_ends_the_chat(tmp_path: Path) -> None:
