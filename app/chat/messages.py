@@ -9,14 +9,6 @@ from textual.message import Message
 from app.chat.completion import Offer
 
 
-class PromptSubmitted(Message):
-    """The user sent what stands in the input."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
 class PromptEdited(Message):
     """What stands in the input has changed."""
 

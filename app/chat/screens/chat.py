@@ -29,7 +29,6 @@ from app.chat.messages import (
     LongTextPasted,
     OfferTaken,
     PromptEdited,
-    PromptSubmitted,
     PromptTyped,
     WindowAnswered,
     WindowChoice,
@@ -81,6 +80,7 @@ class ChatScreen(PatientDrawing, Screen[None]):
         self.note = NoteLine()
         self.offers = OfferList()
         self.prompt = Prompt(self.offers)
+        self.prompt.when_submitted = self._submit
         self.editing = Editing(self.prompt, save=self._save_edit, keep=self._keep_edit)
         self.attachments = AttachmentBar()
         self.question = WindowQuestion()
@@ -137,13 +137,13 @@ class ChatScreen(PatientDrawing, Screen[None]):
 
     # What the user does.
 
-    def on_prompt_submitted(self, message: PromptSubmitted) -> None:
+    def _submit(self, text: str) -> None:
         self.note.clear()
         if self.editing.is_on:
-            if message.text.strip():
-                self.editing.finish(message.text)
+            if text.strip():
+                self.editing.finish(text)
             return
-        match read_message(message.text):
+        match read_message(text):
             case SlashCall() as call:
                 self.prompt.sent()
                 self.run(call.command, call.argument)

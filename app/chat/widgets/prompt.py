@@ -1,11 +1,12 @@
 """The input: several lines, grows with what is written, walks through earlier prompts.
 
-Owns the keys of writing and sending. Posts what was sent; does not know to whom.
+Owns the keys of writing and sending. Hands over what was sent; does not know to whom.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 from textual import events
@@ -16,7 +17,7 @@ from textual.widgets.text_area import Selection
 
 from app.chat.attachments import is_long
 from app.chat.completion import Offer
-from app.chat.messages import LeaveWanted, LongTextPasted, PromptEdited, PromptSubmitted
+from app.chat.messages import LeaveWanted, LongTextPasted, PromptEdited
 from app.chat.plain_text import neutralise, one_line, shortened, with_newlines
 from app.chat.prompt_history import PromptHistory
 
@@ -65,6 +66,7 @@ class Prompt(TextArea):
         self._offers = offers
         self._title = ""
         self._words = ""
+        self.when_submitted: Callable[[str], None] | None = None
 
     async def _on_key(self, event: events.Key) -> None:
         # What was typed in one go may be ahead of the list: that one then completes what is no longer there.
@@ -84,11 +86,21 @@ class Prompt(TextArea):
             event.prevent_default()
             event.stop()
             self.post_message(LeaveWanted())
+        elif self._is_own_key(event.key):
+            # The text area would leave them to be looked up elsewhere, and what was typed behind them in one go would
+            # come first.
+            event.prevent_default()
+            event.stop()
+            await self.run_action(self._bindings.get_bindings_for_key(event.key)[0].action)
         elif event.character is not None and unicodedata.category(event.character[-1:] or " ") == "Cf":
             # Joiners and the like are no keys for the text area, but emoji and several scripts need them.
             event.prevent_default()
             event.stop()
             self.insert_text(neutralise(event.character))
+
+    def _is_own_key(self, key: str) -> bool:
+        """Whether it is bound here; the keys that only move the choice in an open list were taken already."""
+        return key in self._bindings.key_to_bindings
 
     def _takes_offer_key(self, key: str) -> bool:
         """Whether this key was meant for the list of offers; if so, it has been done."""
@@ -161,8 +173,9 @@ class Prompt(TextArea):
         self.border_title = Content(words) if words else None  # a text would be read as markup
 
     def action_submit(self) -> None:
-        """Sends."""
-        self.post_message(PromptSubmitted(self.text))
+        """Sends, at once: what was typed behind it in one go belongs to the next message."""
+        if self.when_submitted is not None:
+            self.when_submitted(self.text)
 
     def action_newline(self) -> None:
         """Begins a new line."""

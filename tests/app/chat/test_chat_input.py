@@ -127,7 +127,7 @@ async def test_a_line_of_a_million_characters_is_attached_at_once(tmp_path: Path
         await stage.until_idle()
         await paste(stage, "x[/]" * 250_000)
         await stage.press("w", "h", "y")
-        await stage.until_shown("+ Pasted text 1 · 1 tokens · 1,000,000 characters", "│ why")
+        await stage.until_shown("+ Pasted text 1 · 1 token · 1,000,000 characters", "│ why")
         await stage.press("enter")
         await stage.until_idle()
         await stage.until_shown("▌ why", "▌ + Pasted text 1", "Fine.")
@@ -235,3 +235,26 @@ async def test_a_click_into_the_conversation_does_not_take_the_input_away(tmp_pa
         await stage.pilot.click(offset=(12, line))
         await stage.press("t", "y", "p", "e", "d")
         await stage.until_shown("│ typed")
+
+
+async def test_what_is_typed_in_one_go_is_taken_in_its_order(tmp_path: Path) -> None:
+    engine, gate = FakeEngine(), threading.Event()
+    engine.scripts = [says("one two", gate=gate, num_before_gate=1)]
+    async with chat(engine, tmp_path / "chat.db") as stage:
+        await stage.until_idle()
+
+        def type_at_once(*keys: str) -> None:
+            for key in keys:
+                stage.app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+        prompt = stage.app.screen.query_one(Prompt)
+        type_at_once(*"hi", "enter", *"more")
+        await stage.until_shown("▌ hi", "│ more")
+        type_at_once(*"and", "ctrl+u", *"last", "home", "right", "backspace", *"p")
+        await stage.until(lambda: prompt.text == "past", "keys in their order")
+        gate.set()
+        await stage.until_idle()
+        type_at_once("end", *"one", "enter", "ctrl+u", *"two", "enter", "ctrl+u")
+        await stage.until(lambda: len(engine.asked) > 1, "another question")
+        await stage.until_idle()
+    assert [turns[-1].text for turns in engine.asked] == ["hi", "pastone"]
