@@ -24,6 +24,7 @@ from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.keys import Keys
+from textual.message import Message
 
 from app.chat.plain_text import one_line
 from app.chat.terminal_backlog import Backlog
@@ -40,17 +41,46 @@ _QUESTION = "\x1b[5n"
 _ANSWER = "\x1b[0n"
 _LEAVE_TIMEOUT_S = 3.0
 _TICK_S = 0.1
+_SHORT_TICK_S = 0.02
+# What comes within this time of an escape came with it.
+_TOGETHER_S = 0.02
 # On macOS, terminals send these for Option and an arrow, and Option+B writes a letter.
 _ARROWS = ("\x1bb", "\x1bf") if sys.platform == "darwin" else ()
 
 
 class KeyParser(XTermParser):
-    """Textual's parser, which knows at once that an escape and a letter or digit are Alt and that key."""
+    """Textual's parser, which knows at once that an escape and a letter or digit are Alt and that key.
 
-    def __init__(self, debug: bool = False, *, when_answered: Callable[[], None] | None = None) -> None:
+    A terminal sends both in one go, also over a network. A letter that comes a moment behind an escape was typed after
+    the Escape key: with Textual's tenth of a second it would edit or remove a turn by accident.
+    """
+
+    def __init__(
+        self,
+        debug: bool = False,
+        *,
+        when_answered: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`when_answered` is called when the terminal answers a question for its state."""
         super().__init__(debug)
         self._when_answered = when_answered
+        self._clock = clock
+        self._escape_at_s: float | None = None  # when an escape came with nothing behind it yet
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether what came may be the beginning of something longer."""
+        return self._timeout_time is not None
+
+    def feed(self, data: str) -> Iterable[Message]:
+        """The events that this text makes."""
+        escape_at_s, self._escape_at_s = self._escape_at_s, self._clock() if data.endswith("\x1b") else None
+        is_letter = data[:1].isalnum() and data[0] != "O"  # with O begin the sequences of some keys
+        if escape_at_s is not None and is_letter and self._clock() - escape_at_s > _TOGETHER_S and self.is_waiting:
+            self._timeout_time = 0.0
+            yield from self.tick()
+        yield from super().feed(data)
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
         if sequence == _ANSWER:
@@ -236,7 +266,7 @@ class TerminalDriver(LinuxDriver):
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                if selector.select(_TICK_S):
+                if selector.select(_SHORT_TICK_S if parser.is_waiting else _TICK_S):
                     typed = self._read()
                     if not typed:
                         self._app.call_later(self._app.action_quit)

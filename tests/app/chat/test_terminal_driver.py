@@ -51,6 +51,25 @@ def test_alt_and_a_letter_is_no_arrow_and_no_text(monkeypatch: pytest.MonkeyPatc
     assert keys == ["alt+b", "alt+f", "alt+u", "alt+u", "ctrl+left"]
 
 
+@pytest.mark.parametrize(("pause_s", "keys"), [(0.0, ["alt+x"]), (0.01, ["alt+x"]), (0.05, ["escape", "x"])])
+def test_a_letter_typed_behind_escape_is_not_alt(pause_s: float, keys: list[str]) -> None:
+    now_s = 1.0
+    parser = KeyParser(clock=lambda: now_s)
+    events = list(parser.feed("\x1b"))
+    now_s += pause_s
+    events += parser.feed("x")
+    assert [event.key for event in events if isinstance(event, Key)] == keys
+
+
+def test_an_arrow_that_comes_in_pieces_is_one_key() -> None:
+    now_s = 1.0
+    parser = KeyParser(clock=lambda: now_s)
+    events = list(parser.feed("\x1b"))
+    now_s += 0.05
+    events += [*parser.feed("[A"), *parser.feed("\x1b"), *parser.feed("OP")]
+    assert [event.key for event in events if isinstance(event, Key)] == ["up", "f1"]
+
+
 def test_the_terminals_answer_is_no_key_also_behind_an_escape() -> None:
     answers: list[int] = []
     parser = KeyParser(when_answered=lambda: answers.append(1))
