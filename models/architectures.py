@@ -46,6 +46,8 @@ class Architecture:
     suffers_from_rounding: one byte for what goes into the feed-forward costs this family most (Gemma's norms let single
         channels stand out: perplexity moves by 1.7 % over 1,900 tokens, by 0.3 % with two terms at gate and up).
     local_rope_base: the rotation base of layers with a window (theirs is never scaled); None: as in the other layers.
+    scales_local_rope: such layers turn by scaled frequencies where the others do.  rotates_local_alone: of a model with
+        a window, the layers that see the whole context don't rotate.
     mixer: what recurrent layers have in attention's place; None: there are no such layers.
     attention_every: layers n - 1, 2n - 1, ... have attention, the others are recurrent.
     attention_scale: what q K^T is multiplied by; None: one over the square root of a head's length.
@@ -70,6 +72,8 @@ class Architecture:
     embedding_scale: Literal["one", "sqrt_width"] = "one"
     rope_base: float = 10_000.0
     local_rope_base: float | None = None
+    scales_local_rope: bool = True
+    rotates_local_alone: bool = False
     global_every: int | None = None
     has_windows: bool = False
     no_rope_every: int | None = None
@@ -163,6 +167,7 @@ GRANITE = Architecture(
     mathematics=frozenset({"embedding_scale", "residual_scale", "logit_scale"}),
 )
 
+# Its files with a window are OLMo 3.
 OLMO2 = Architecture(
     name="olmo2",
     rope_pairing="halves",
@@ -170,6 +175,19 @@ OLMO2 = Architecture(
     qk_norm="rows",
     has_pre_norms=False,
     has_post_norms=True,
+    global_every=4,
+    scales_local_rope=False,
+)
+
+EXAONE4 = Architecture(
+    name="exaone4",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+    has_pre_norms=False,
+    has_post_norms=True,
+    global_every=4,
+    rotates_local_alone=True,
 )
 
 GEMMA2 = Architecture(
@@ -297,6 +315,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             SMOLLM3,
             GRANITE,
             OLMO2,
+            EXAONE4,
             GEMMA2,
             GEMMA3,
             GEMMA4,

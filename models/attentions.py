@@ -10,10 +10,8 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from models.architectures import Architecture
 from models.errors import ArchitectureError
-from models.hyperparameters import Hyperparameters
-from models.layer_parts import LayerParts
+from models.layer_parts import LayerParts, ModelFacts
 from models.program import (
     Attend,
     Buffer,
@@ -28,24 +26,14 @@ from models.program import (
     Temperature,
 )
 from models.recurrence import Separate
-from models.rope import RopeFactors, make_rope
-from models.tensor_checks import Shapes
+from models.rope import make_rope
 
 
 class Attentions(LayerParts):
     """Makes these operations for every layer of a model that attends."""
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        hyperparameters: Hyperparameters,
-        tensors: Shapes,
-        factors: RopeFactors | None,
-        context_size: int,
-    ) -> None:
-        super().__init__(architecture, hyperparameters, tensors)
-        self.factors = factors
-        self.context_size = context_size
+    def __init__(self, facts: ModelFacts) -> None:
+        super().__init__(facts)
         self.rope = lru_cache(self._rope)
 
     def _attention(self, layer_idx: int) -> Iterator[Operation]:
@@ -140,6 +128,8 @@ class Attentions(LayerParts):
 
     def _has_rope(self, layer_idx: int) -> bool:
         period = self.architecture.no_rope_every
+        if self.architecture.rotates_local_alone and self.numbers.window is not None:
+            return self._is_local(layer_idx)
         return period is None or (layer_idx + 1) % period != 0
 
     def _temperature(self) -> Temperature | None:
@@ -150,17 +140,20 @@ class Attentions(LayerParts):
 
     def _rope(self, *, is_local: bool) -> Rope:
         numbers, architecture = self.numbers, self.architecture
+        base = numbers.rope_base or architecture.rope_base
         local_base = numbers.local_rope_base or architecture.local_rope_base
+        if local_base is None and not architecture.scales_local_rope:
+            local_base = base
         if is_local and local_base is not None:
             dimensions = numbers.local_rope_dimensions or numbers.rope_dimensions
             return make_rope(dimensions=dimensions, pairing=architecture.rope_pairing, base=local_base)
         return make_rope(
             dimensions=numbers.rope_dimensions,
             pairing=architecture.rope_pairing,
-            base=numbers.rope_base or architecture.rope_base,
+            base=base,
             scaling=numbers.rope_scaling,
-            factors=self.factors,
-            context_size=self.context_size,
+            factors=self.facts.factors,
+            context_size=self.facts.context_size,
             truncates_yarn=architecture.truncates_yarn,
         )
 

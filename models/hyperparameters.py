@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from models.errors import ArchitectureError
 from models.metadata_keys import MetadataKeys, shown
 from models.program import Weighing
-
-ScalingKind = Literal["none", "linear", "yarn", "longrope", "llama3"]
+from models.rope_numbers import MOST_POSITIONS, RopeScaling, rope_dimensions, rope_scaling
 
 # Mathematics that most families lack: a file that asks for it would run without and give wrong text.
 _SPECIAL_KEYS: Mapping[str, str] = {
@@ -35,29 +34,7 @@ _SPECIAL_KEYS: Mapping[str, str] = {
 _MOST_LAYERS = 4096
 _MOST_EXPERTS = 4096
 _MOST_INPUTS = 64
-_MOST_POSITIONS = 1 << 31
 _SIGMOID, _MOST_GATING = 2, 3  # of expert_gating_func; the others are softmax, of all scores or of the chosen
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeScaling:
-    """How a model's rotary frequencies are stretched for contexts longer than its first training.
-
-    factor: how many times longer; original_context_length: positions of the first training.
-    attention_factor multiplies cosine and sine.  beta_fast, beta_slow, extrapolation and log_multiplier (of YaRN's own
-    attention factor: 0, none, is divided out) belong to YaRN, the two frequency factors to llama3.
-    """
-
-    kind: ScalingKind
-    factor: float
-    original_context_length: int
-    attention_factor: float = 1.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    extrapolation: float = 1.0
-    log_multiplier: float = 0.0
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +137,7 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
                 f"{architecture}.attention.head_count is {num_heads}, which its {count} KV heads don't divide."
             )
     head_dim = _head_dim(keys, width, num_heads)
-    context_length = keys.integer("context_length", at_most=_MOST_POSITIONS)
+    context_length = keys.integer("context_length", at_most=MOST_POSITIONS)
     epsilon = keys.optional_number("attention.layer_norm_rms_epsilon", at_least=1e-30, at_most=1.0)
     if epsilon is None:
         raise ArchitectureError(
@@ -180,12 +157,12 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         num_kv_heads=max(kv_heads),
         head_dim=head_dim,
         norm_epsilon=epsilon,
-        rope_dimensions=_rope_dimensions(keys, head_dim),
+        rope_dimensions=rope_dimensions(keys, head_dim),
         rope_base=keys.optional_number("rope.freq_base", at_least=1.001),
         local_rope_base=keys.optional_number("rope.freq_base_swa", at_least=1.001),
-        rope_scaling=_rope_scaling(keys, context_length),
+        rope_scaling=rope_scaling(keys, context_length),
         attention_scale=keys.optional_number("attention.scale"),
-        window=keys.optional_integer("attention.sliding_window", at_least=0, at_most=_MOST_POSITIONS) or None,
+        window=keys.optional_integer("attention.sliding_window", at_least=0, at_most=MOST_POSITIONS) or None,
         window_pattern=_window_pattern(keys, num_layers),
         attention_soft_cap=keys.optional_number("attn_logit_softcapping"),
         logit_soft_cap=keys.optional_number("final_logit_softcapping"),
@@ -326,38 +303,6 @@ def _local_head_dim(keys: MetadataKeys) -> int | None:
             " Tandem can't run heads whose keys and values differ in length yet."
         )
     return key_length
-
-
-def _rope_dimensions(keys: MetadataKeys, head_dim: int) -> int:
-    dimensions = keys.optional_integer("rope.dimension_count") or head_dim
-    if dimensions % 2 or dimensions > head_dim:
-        raise ArchitectureError(
-            f"{keys.architecture}.rope.dimension_count is {dimensions};"
-            f" an even number of at most {head_dim}, a head's length, was expected."
-        )
-    return dimensions
-
-
-def _rope_scaling(keys: MetadataKeys, context_length: int) -> RopeScaling:
-    full_key, kind = keys.find("rope.scaling.type")
-    factor = keys.optional_number("rope.scaling.factor") or keys.number("rope.scale_linear", 1.0)
-    if kind is None:  # files from before the key existed scale linearly
-        kind = "none" if factor == 1.0 else "linear"
-    if kind not in get_args(ScalingKind):
-        raise ArchitectureError(f"{full_key} is {shown(kind)}; Tandem knows {', '.join(get_args(ScalingKind))}.")
-    original = keys.optional_integer("rope.scaling.original_context_length", at_least=0, at_most=_MOST_POSITIONS)
-    return RopeScaling(
-        kind=kind,
-        factor=1.0 if kind == "none" else factor,
-        original_context_length=original or context_length,
-        attention_factor=keys.number("rope.scaling.attn_factor", 1.0),
-        beta_fast=keys.number("rope.scaling.yarn_beta_fast", RopeScaling.beta_fast),
-        beta_slow=keys.number("rope.scaling.yarn_beta_slow", RopeScaling.beta_slow),
-        extrapolation=keys.number("rope.scaling.yarn_ext_factor", RopeScaling.extrapolation),
-        log_multiplier=keys.number("rope.scaling.yarn_log_multiplier", RopeScaling.log_multiplier),
-        low_frequency_factor=keys.number("rope.scaling.low_freq_factor", RopeScaling.low_frequency_factor),
-        high_frequency_factor=keys.number("rope.scaling.high_freq_factor", RopeScaling.high_frequency_factor),
-    )
 
 
 def _window_pattern(keys: MetadataKeys, num_layers: int) -> int | tuple[bool, ...] | None:

@@ -6,10 +6,12 @@ Owns these pieces.  Does not know what stands in a layer.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from models.architectures import Architecture
 from models.hyperparameters import Hyperparameters
 from models.program import Buffer, Normalize, Operation, Part, Project
+from models.rope import RopeFactors
 from models.tensor_checks import Shapes
 
 LEAST_ROBUST_WIDTH = 1024
@@ -17,14 +19,26 @@ LEAST_ROBUST_WIDTH = 1024
 (docs/quality.md) and are fast anyway."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What a program is made from.  factors: the file's frequency tables; context_size: positions that will be used."""
+
+    architecture: Architecture
+    numbers: Hyperparameters
+    tensors: Shapes
+    factors: RopeFactors | None
+    context_size: int
+
+
 class LayerParts:
     """Makes the operations that all layers of a model are put together from."""
 
-    def __init__(self, architecture: Architecture, hyperparameters: Hyperparameters, tensors: Shapes) -> None:
-        self.architecture = architecture
-        self.numbers = hyperparameters
-        self.tensors = tensors
-        width = hyperparameters.width
+    def __init__(self, facts: ModelFacts) -> None:
+        self.facts = facts
+        self.architecture = architecture = facts.architecture
+        self.numbers = facts.numbers
+        self.tensors = facts.tensors
+        width = facts.numbers.width
         self.hidden = Buffer(name="x", width=width)
         self.normed = Buffer(name="h", width=width) if architecture.has_pre_norms else self.hidden
         self.branch = Buffer(name="b", width=width)

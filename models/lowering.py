@@ -14,6 +14,7 @@ from models.attentions import Attentions
 from models.errors import ArchitectureError
 from models.feed_forwards import FeedForwards
 from models.hyperparameters import Hyperparameters
+from models.layer_parts import ModelFacts
 from models.mixers import make_mixer
 from models.program import (
     Buffer,
@@ -50,9 +51,14 @@ def lower(
     context_size: positions that will be used (it chooses between tables); None: all that the model was trained for.
     Raises TensorError naming the tensor that is missing, has another shape than the numbers say, or is never used.
     """
-    lowering = _Lowering(
-        architecture, hyperparameters, tensors, factors, context_size or hyperparameters.context_length
+    facts = ModelFacts(
+        architecture=architecture,
+        numbers=hyperparameters,
+        tensors=tensors,
+        factors=factors,
+        context_size=context_size or hyperparameters.context_length,
     )
+    lowering = _Lowering(facts)
     operations: list[Operation] = []
     for operation in lowering.operations():
         check_shapes(operation, tensors, hyperparameters)
@@ -71,28 +77,21 @@ def lower(
 class _Lowering(Attentions, FeedForwards):
     """The operations of one model, made one by one so that what is wrong in a layer stops before the next."""
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        hyperparameters: Hyperparameters,
-        tensors: Shapes,
-        factors: RopeFactors | None,
-        context_size: int,
-    ) -> None:
-        super().__init__(architecture, hyperparameters, tensors, factors, context_size)
-        self.vocab_size = shape_of(EMBEDDING, tensors)[0]
-        width = hyperparameters.width
-        self.per_layer = Buffer(name="p", width=hyperparameters.num_layers * hyperparameters.per_layer_width)
+    def __init__(self, facts: ModelFacts) -> None:
+        super().__init__(facts)
+        architecture, numbers, width = facts.architecture, facts.numbers, facts.numbers.width
+        self.vocab_size = shape_of(EMBEDDING, facts.tensors)[0]
+        self.per_layer = Buffer(name="p", width=numbers.num_layers * numbers.per_layer_width)
         self.selected = Buffer(name="y", width=width)
         self.selected_normed = Buffer(name="z", width=width)
         self.logits = Buffer(name="logits", width=self.vocab_size)
-        has_recurrent = any(self._is_recurrent(layer_idx) for layer_idx in range(hyperparameters.num_layers))
+        has_recurrent = any(self._is_recurrent(layer_idx) for layer_idx in range(numbers.num_layers))
         if has_recurrent and architecture.mixer is None:
             raise ArchitectureError(
                 f"{architecture.name}.attention.head_count_kv names layers without attention, which Tandem knows no"
                 " other mathematics for in this architecture."
             )
-        self.mixer = make_mixer(architecture.mixer, hyperparameters) if architecture.mixer and has_recurrent else None
+        self.mixer = make_mixer(architecture.mixer, numbers) if architecture.mixer and has_recurrent else None
 
     def operations(self) -> Iterator[Operation]:
         yield Embed(weight=EMBEDDING, out=self.hidden, scale=self._embedding_scale())

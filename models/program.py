@@ -144,8 +144,7 @@ class MixExperts:
     the chosen ones' results are multiplied by: the softmax of their scores; the chosen ones' part of the softmax of all
     scores; the sigmoid of each score; the same divided by the chosen ones' sum.  Each factor is multiplied by scale and
     by the expert's number in expert_scale.  preference: numbers that are added to all factors while experts are chosen.
-    The
-    experts give down(activation(gate x, up x)).  gate, up, down: matrices [experts, rows, columns]; their biases
+    The experts give down(activation(gate x, up x)).  gate, up, down: matrices [experts, rows, columns]; their biases
     [experts, rows], where there are any.  width: rows of gate and up.
     """
 
@@ -308,10 +307,6 @@ class Program:
         """Names of all weights, in the order of use, each once."""
         return list(dict.fromkeys(name for operation in self.operations for name in weights_of(operation)))
 
-    def describe(self) -> str:
-        """The program as text, one operation a line, for people and for snapshot tests."""
-        return "\n".join(describe_operation(operation) for operation in self.operations)
-
 
 def buffers_of(operation: Operation) -> Iterator[Buffer]:
     """The buffers that an operation reads or writes."""
@@ -348,34 +343,6 @@ def weights_of(operation: Operation) -> Iterator[str]:
             yield from recurrence_weights(operation)
         case _:
             pass
-
-
-def describe_operation(operation: Operation) -> str:
-    """`GatedProject layer 3: x=h gate=blk.3.ffn_gate.weight ...`."""
-    where = "" if operation.layer_idx is None else f" layer {operation.layer_idx}"
-    shown = {key: value for key, value in vars(operation).items() if key != "layer_idx" and value not in (None, False)}
-    words = [f"{key}={_show(value)}" for key, value in shown.items()]
-    return f"{type(operation).__name__}{where}: {' '.join(words)}"
-
-
-def _show(value: object) -> str:
-    match value:
-        case Buffer():
-            return f"{value.name}[{value.width}]"
-        case Part():
-            return f"{value.weight}{'+' + value.bias if value.bias else ''}->{_show(value.out)}"
-        case Rope():
-            magnitude = "" if value.magnitude == 1.0 else f",magnitude {value.magnitude:.6g}"
-            return f"rope({value.dimensions},{value.pairing},slowest {value.frequencies[-1]:.6g}{magnitude})"
-        case KvLayer():
-            return f"kv({value.num_kv_heads}x{value.head_dim}{f',window {value.window}' if value.window else ''})"
-        case StateLayer():
-            matrices = f",{value.num_heads}x{value.key_dim}x{value.value_dim}" if value.num_heads else ""
-            return f"state({value.num_inputs}x{value.channels}{matrices})"
-        case tuple():
-            return "(" + ",".join(_show(item) for item in value) + ")"
-        case _:
-            return str(value)
 
 
 def multiplied_weights(operations: Iterable[Operation]) -> frozenset[str]:

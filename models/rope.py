@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models.errors import ArchitectureError
-from models.hyperparameters import RopeScaling
 from models.program import Pairing, Rope
+from models.rope_numbers import RopeScaling
 
 
 @dataclass(frozen=True, kw_only=True)

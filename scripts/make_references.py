@@ -3,9 +3,9 @@
     python -m venv /tmp/references && /tmp/references/bin/pip install torch transformers gguf
     /tmp/references/bin/python scripts/make_references.py [NAME ...]
 
-Owns the way from a checkpoint to a GGUF file (reference_families.py has the configurations and names).  It is the
-independent side of the comparison: it imports nothing of Tandem.  Weights are rounded to the file's block format before
-either side sees them.
+Owns the way from a checkpoint to a GGUF file (reference_families.py has the configurations, reference_names.py the
+names).  It is the independent side of the comparison: it imports nothing of Tandem.  Weights are rounded to the file's
+block format before either side sees them.
 
 NAME.npz: `ids` [T], `logits` float32 [T, vocabulary], `source`, what computed them; where a model has one table for
 short contexts and one for long, `short_logits` of the first `short_length` positions too.
@@ -24,7 +24,8 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 import transformers  # pyright: ignore[reportMissingImports]
 from gguf import GGMLQuantizationType, GGUFWriter, quants
-from reference_families import FAMILIES, LONG, NAMES, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
+from reference_families import FAMILIES, LONG, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
+from reference_names import NAMES
 
 # Places whose names in the file are whole.
 WHOLE_NAMES = (

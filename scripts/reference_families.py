@@ -1,4 +1,4 @@
-"""The tiny models of tests/data/architectures: configurations for the package transformers, metadata and tensor names.
+"""The tiny models of tests/data/architectures: configurations for the package transformers, and metadata.
 
 Owns these values.  Does not know how a model is made or written (make_references.py).
 """
@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from reference_names import DELTA_NET, FOUR_NORMS, LAYER_EMBEDDINGS, SHARED_EXPERT, SHORT_CONVOLUTION
 
 VOCAB_SIZE, NUM_TOKENS = 96, 48
 SHAPE: Mapping[str, Any] = {
@@ -26,80 +28,12 @@ SHAPE: Mapping[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-NAMES: Mapping[str, str] = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "self_attn.sinks": "attn_sinks",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.router": "ffn_gate_inp",
-}
-FOUR_NORMS: Mapping[str, str] = {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-
-LAYER_EMBEDDINGS: Mapping[str, str] = {
-    **FOUR_NORMS,
-    "model.embed_tokens_per_layer": "per_layer_token_embd",
-    "model.per_layer_model_projection": "per_layer_model_proj",
-    "model.per_layer_projection_norm": "per_layer_proj_norm",
-    "per_layer_input_gate": "inp_gate",
-    "per_layer_projection": "proj",
-    "post_per_layer_input_norm": "post_norm",
-    "layer_scalar": "layer_output_scale",
-}
-SHORT_CONVOLUTION: Mapping[str, str] = {
-    "model.embedding_norm": "token_embd_norm",
-    "operator_norm": "attn_norm",
-    "ffn_norm": "ffn_norm",
-    "self_attn.out_proj": "attn_output",
-    "self_attn.q_layernorm": "attn_q_norm",
-    "self_attn.k_layernorm": "attn_k_norm",
-    "feed_forward.w1": "ffn_gate",
-    "feed_forward.w3": "ffn_up",
-    "feed_forward.w2": "ffn_down",
-    "conv.conv": "shortconv.conv",
-    "conv.in_proj": "shortconv.in_proj",
-    "conv.out_proj": "shortconv.out_proj",
-}
-DELTA_NET: Mapping[str, str] = {
-    "post_attention_layernorm": "post_attention_norm",
-    "linear_attn.in_proj_qkv": "attn_qkv",
-    "linear_attn.in_proj_z": "attn_gate",
-    "linear_attn.in_proj_a": "ssm_alpha",
-    "linear_attn.in_proj_b": "ssm_beta",
-    "linear_attn.conv1d": "ssm_conv1d",
-    "linear_attn.A_log": "ssm_a",
-    "linear_attn.dt_bias": "ssm_dt.bias",
-    "linear_attn.norm": "ssm_norm",
-    "linear_attn.out_proj": "ssm_out",
-}
-SHARED_EXPERT: Mapping[str, str] = {
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A tiny model.  config: what differs from SHAPE.  keys: metadata beside the usual.  names: differences from NAMES.
+    """A tiny model.  config: what differs from SHAPE.  keys: metadata beside the usual.  names: differences from
+    NAMES (reference_names.py).
 
     permutes: the converter reorders rows of Q and K so that neighbours turn together.  adds_one: norms hold weight - 1.
     fuses_experts: gate and up of experts are one tensor.  tiles: heads of a delta rule's values are dealt out to those
@@ -129,6 +63,10 @@ def rope(kind: str = "default", **values: Any) -> dict[str, Any]:
     return {"rope_type": kind, "rope_theta": 10000.0, **values}
 
 
+LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+SMALLEST: Mapping[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1,
+}  # fmt: skip
 YARN = {"factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0}
 YARN_KEYS = {
     "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 16,
@@ -164,11 +102,7 @@ FAMILIES: Mapping[str, Family] = {
     "llama": Family(architecture="llama", model="Llama", permutes=True, format="Q4_0"),
     "llama-long": Family(
         architecture="llama", model="Llama", permutes=True,
-        config={
-            "rope_parameters": rope(
-                "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
-            )
-        },
+        config={"rope_parameters": LLAMA3},
     ),
     "mistral": Family(
         architecture="llama", model="Mistral", permutes=True, config={"head_dim": 32, "sliding_window": None},
@@ -241,6 +175,34 @@ FAMILIES: Mapping[str, Family] = {
         keys={**DELTA_KEYS, "rope.dimension_sections": [2, 1, 1, 0]},
     ),
     "olmo2": Family(architecture="olmo2", model="Olmo2", names=FOUR_NORMS),
+    "olmo3": Family(
+        architecture="olmo2", model="Olmo3", names=FOUR_NORMS,
+        config={
+            "num_hidden_layers": 4, "sliding_window": 20, "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+            "rope_parameters": {"sliding_attention": rope(), "full_attention": rope("yarn", **YARN)},
+        },
+        keys={
+            **YARN_KEYS, "attention.sliding_window": 20,
+            "attention.sliding_window_pattern": [True, True, True, False],
+        },
+    ),
+    "exaone4": Family(
+        architecture="exaone4", model="Exaone4", names=FOUR_NORMS,
+        config={
+            "sliding_window": None, "layer_types": ["full_attention"] * 2, "tie_word_embeddings": True,
+            "rope_parameters": LLAMA3,
+        },
+    ),
+    "exaone4-long": Family(
+        architecture="exaone4", model="Exaone4", names=FOUR_NORMS, format="Q4_0",
+        config={
+            **SMALLEST, "num_hidden_layers": 64, "sliding_window": 20, "rope_parameters": LLAMA3,
+            "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 16,
+        },
+        keys={
+            "attention.sliding_window": 20, "attention.sliding_window_pattern": ([True] * 3 + [False]) * 16,
+        },
+    ),
     "gemma2": Family(
         architecture="gemma2", model="Gemma2", names=FOUR_NORMS, adds_one=True,
         config={

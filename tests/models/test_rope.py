@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from models.errors import ArchitectureError
-from models.hyperparameters import RopeScaling
 from models.rope import RopeFactors, make_rope
+from models.rope_numbers import RopeScaling
 
 Table = np.ndarray
 

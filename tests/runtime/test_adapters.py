@@ -20,6 +20,7 @@ from models.adapters import read_adapter
 from models.description import load_description
 from models.errors import AdapterError, FileError
 from models.gguf_file import open_model_file
+from models.program_text import describe
 from models.segments import whole
 from runtime.adapters import AdapterChoice, open_adapted
 from runtime.before_loading import fingerprint_of
@@ -109,7 +110,7 @@ def test_the_program_with_adapters_says_what_it_does(tmp_path: Path) -> None:
     path, _ = adapter(base, "a.gguf", ["blk.0.attn_q.weight", "blk.1.ffn_up.weight"], rank=4)
     with open_adapted(base, [AdapterChoice(path=path)]) as file:
         description = load_description(file)
-        lines = description.program.describe().splitlines()
+        lines = describe(description.program).splitlines()
         assert file.tensors["blk.0.attn_q.weight.lora_a"].format.name == "F16"
     assert sum("lora" in line for line in lines) == 4 and sum(line.startswith("Gate layer 1") for line in lines) == 1
     assert any("changes 2 matrices (rank 4, scale 1)" in note for note in description.notes)

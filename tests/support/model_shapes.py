@@ -29,7 +29,7 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 1_000_000.0,
     }
-    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3"):
+    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3", "exaone4"):
         numbers["attention.sliding_window"] = 512
     if architecture in _WITH_EXPERTS:
         numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
@@ -91,9 +91,9 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         block |= {"attn_sinks.weight": (number("attention.head_count"),)} if architecture == "gpt-oss" else {}
         if architecture in ("qwen2", "qwen2moe", "seed_oss", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture in ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", *_SHORT, *_DELTA):
+        if architecture in ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4", *_SHORT, *_DELTA):
             block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
-        if architecture in ("gemma2", "gemma3", "olmo2", "glm4"):
+        if architecture in ("gemma2", "gemma3", "olmo2", "exaone4", "glm4"):
             block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
         if architecture in _DELTA:
             block["attn_q.weight"] = (2 * q_width, width)
@@ -102,7 +102,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= _short_convolution(width) if architecture in _SHORT else _delta_net(width, architecture)
         if architecture in ("olmo2", "olmoe"):
             block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
-        if architecture == "olmo2":
+        if architecture in ("olmo2", "exaone4"):
             del block["attn_norm.weight"], block["ffn_norm.weight"]
         experts = metadata.get(f"{architecture}.expert_count")
         if experts and layer_idx >= metadata.get(f"{architecture}.leading_dense_block_count", 0):
