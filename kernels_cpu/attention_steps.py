@@ -45,6 +45,7 @@ class AttentionSteps:
             "angles": 0 if rope is None else pieces.places.ropes[rope],
             "dimensions": 0 if rope is None else rope.dimensions,
             "is_neighbours": int(rope is not None and rope.pairing == "neighbours"),
+            "norms_after": int(operation.norms_after),
             "temperature": float_word(0.0 if temperature is None else temperature.scale),
             "temperature_length": 0 if temperature is None else temperature.length,
             "slots": pieces.places.batch["slots"],

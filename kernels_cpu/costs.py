@@ -25,6 +25,7 @@ from models.program import (
     Project,
     Scale,
     SelectOutputs,
+    weights_of,
 )
 from models.recurrence import Convolve, DeltaRule, recurrence_weights
 from models.segments import Segment
@@ -104,8 +105,8 @@ def _weight_costs(
     operation: Operation, tensors: Mapping[str, TensorLike], lanes: int, precision: Precision
 ) -> list[RowCost]:
     match operation:
-        case Normalize(weight=str(weight)) | Scale(weight=weight) | Attend(sinks=str(weight)):
-            return [_vector(tensors[weight])]
+        case Normalize() | Scale() | Attend():
+            return [_vector(tensors[name]) for name in weights_of(operation)]
         case Convolve() | DeltaRule():
             return [*(_vector(tensors[name]) for name in recurrence_weights(operation)), _state(operation)]
         case Project(parts=parts, is_coarse=is_coarse):

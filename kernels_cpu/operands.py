@@ -54,7 +54,7 @@ REQUANTIZE = Layout(
 EMBED = Layout(("weights", "num_blocks", "group_bytes", "token_ids", "out", "out_stride", "scale"))
 
 # single, double: where records of one and of two terms go (0: not wanted); num_blocks: blocks of 32 columns;
-# heads: of a row, each normalised by itself
+# heads: of a row, each normalised by itself; own_bytes: between the weights (and biases) of two heads; bias 0: none
 NORMALIZE = Layout(
     (
         "x",
@@ -70,6 +70,9 @@ NORMALIZE = Layout(
         "num_blocks",
         "count",
         "heads",
+        "bias",
+        "own_bytes",
+        "is_centred",
     )
 )
 QUANTIZE = Layout(("x", "x_stride", "width", "num_blocks", "blocks_per_chunk", "single", "double", "count"))
@@ -95,8 +98,8 @@ SELECT = Layout(("x", "x_stride", "outputs", "out", "out_stride", "width"))
 # temperature: float32, and temperature_length: see models.program.Temperature; length 0: none.
 ROTATE = Layout(
     ("q", "q_stride", "k", "k_stride", "v", "v_stride", "heads_per_kv", "num_kv_heads", "head_dim", "q_norm", "k_norm",
-     "epsilon", "angles", "dimensions", "is_neighbours", "temperature", "temperature_length", "positions", "slots",
-     "page_tables", "table_stride", "cache", "page_bytes", "head_bytes")
+     "epsilon", "angles", "dimensions", "is_neighbours", "norms_after", "temperature", "temperature_length",
+     "positions", "slots", "page_tables", "table_stride", "cache", "page_bytes", "head_bytes")
 )  # fmt: skip
 
 # tiles: int32 [tile][first token, tokens, slot]; spans: address of the word that says into how many spans a tile's

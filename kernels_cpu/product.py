@@ -20,7 +20,7 @@ from kernels_cpu.packed_formats import PACKED_FORMATS
 from kernels_cpu.tile import Tile
 from kernels_cpu.vectors import TARGET, load_float, stack_bytes, word
 
-STORE, ADD, SILU_GATE, GELU_GATE, SWIGLU_GATE, SIGMOID_GATE = range(6)
+STORE, ADD, SILU_GATE, GELU_GATE, SWIGLU_GATE, SIGMOID_GATE, RELU_SQUARED_GATE = range(7)
 SMALL_TILE = 4
 LANES, WIDE_TILE = TARGET.lanes, TARGET.wide_tile
 TILE_BYTES = 4 * LANES * WIDE_TILE
@@ -52,9 +52,12 @@ def clamp_and_shift(e: Emitter, up: ir.Value) -> ir.Value:
 def activate(e: Emitter, mode: int, gate: ir.Value) -> ir.Value:
     """silu(x) = x / (1 + e^-x); gelu_tanh(x) = x / (1 + e^(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3).
 
-    The gate of clamped_swiglu: x / (1 + e^(-1.702 x)) of x up to 7; sigmoid(x) = 1 / (1 + e^-x).
+    The gate of clamped_swiglu: x / (1 + e^(-1.702 x)) of x up to 7; sigmoid(x) = 1 / (1 + e^-x); max(x, 0)^2.
     """
     b, one = e.b, e.const(e.f32, 1.0)
+    if mode == RELU_SQUARED_GATE:
+        gate = b.select(b.fcmp_ordered(">", gate, e.const(e.f32, 0.0)), gate, e.const(e.f32, 0.0))
+        return b.fmul(gate, gate)
     if mode == SIGMOID_GATE:
         return b.fdiv(one, b.fadd(one, e.exp(b.fneg(gate))))
     if mode == SILU_GATE:

@@ -13,8 +13,9 @@ import math
 
 from numba import njit, types
 
+from kernels_cpu.norms import sum_of_squares
 from kernels_cpu.operands import CONVOLVE, DELTA
-from kernels_cpu.rows import INLINE, sum_of_squares
+from kernels_cpu.rows import INLINE
 from kernels_cpu.vectors import (
     WIDTH,
     exp,

@@ -71,10 +71,10 @@ def _experts(kind: str, *terms: str) -> Kernel:
 
 
 def _row(kind: str) -> Kernel:
-    from kernels_cpu import rows
+    from kernels_cpu import norms, rows
 
     makers = {
-        "normalize": rows.make_normalize,
+        "normalize": norms.make_normalize,
         "quantize": rows.make_quantize,
         "select": rows.make_select,
         "gate": rows.make_gate,

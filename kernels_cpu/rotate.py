@@ -13,8 +13,9 @@ from numba import njit, types
 
 from kernels_cpu.kv_layout import GROUP, PAGE_SIZE, SCALE_BLOCK, CacheTypes
 from kernels_cpu.kv_write import make_store_key, make_store_value, transform_head
+from kernels_cpu.norms import sum_of_squares
 from kernels_cpu.operands import ROTATE
-from kernels_cpu.rows import INLINE, sum_of_squares
+from kernels_cpu.rows import INLINE
 from kernels_cpu.vectors import (
     WIDTH,
     load,
@@ -52,6 +53,17 @@ def rotate_head(x, angles, dimensions, is_neighbours):
         store_float(at + distance, scalar_fma(a, sine, b * cosine))
 
 
+@njit(types.void(types.intp, types.intp, types.intp, types.float32, *[types.intp] * 4), **INLINE)
+def turn_head(x, head_dim, weight, epsilon, angles, dimensions, is_neighbours, norms_after):
+    """Normalised and rotated, or the reverse, in place; weight, angles: 0 for neither."""
+    if weight != 0 and norms_after == 0:
+        normalize_head(x, weight, head_dim, epsilon)
+    if angles != 0:
+        rotate_head(x, angles, dimensions, is_neighbours)
+    if weight != 0 and norms_after != 0:
+        normalize_head(x, weight, head_dim, epsilon)
+
+
 @njit(types.void(types.intp, types.intp, types.int64, types.intp), **INLINE)
 def warm_head(x, head_dim, position, temperature):
     """x *= 1 + scale * ln(1 + position // length), in place; temperature: address of scale and length (0: none)."""
@@ -75,7 +87,9 @@ def make_rotate(cache_types: CacheTypes):
     )
     o_per_kv, o_kv_heads, o_dim = offsets["heads_per_kv"], offsets["num_kv_heads"], offsets["head_dim"]
     o_q_norm, o_k_norm, o_epsilon, o_angles = (offsets[n] for n in ("q_norm", "k_norm", "epsilon", "angles"))
-    o_dimensions, o_neighbours, o_temperature = (offsets[n] for n in ("dimensions", "is_neighbours", "temperature"))
+    o_dimensions, o_neighbours, o_after, o_temperature = (
+        offsets[n] for n in ("dimensions", "is_neighbours", "norms_after", "temperature")
+    )
     o_positions, o_slots, o_tables, o_table_stride, o_cache, o_page_bytes, o_head_bytes = (
         offsets[n] for n in ("positions", "slots", "page_tables", "table_stride", "cache", "page_bytes", "head_bytes")
     )
@@ -92,10 +106,8 @@ def make_rotate(cache_types: CacheTypes):
         for head in range(per_kv + 1 if word(o + o_k) != 0 else per_kv):
             is_key = head == per_kv
             x, weight = (k, word(o + o_k_norm)) if is_key else (q + head * head_dim * 4, word(o + o_q_norm))
-            if weight != 0:
-                normalize_head(x, weight, head_dim, epsilon)
-            if angles != 0:
-                rotate_head(x, angles + position * dimensions * 4, dimensions, is_neighbours)
+            turn = angles + position * dimensions * 4 if angles != 0 else 0
+            turn_head(x, head_dim, weight, epsilon, turn, dimensions, is_neighbours, word(o + o_after))
             if not is_key:
                 warm_head(x, head_dim, position, o + o_temperature)
             if is_transformed:

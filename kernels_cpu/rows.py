@@ -1,4 +1,4 @@
-"""Kernels that work row by row: embedding, normalisation, rounding to activation records, choosing output rows.
+"""Kernels that work row by row: embedding, rounding to activation records, choosing output rows.
 
 Lanes are 16 neighbouring columns of one token; one chunk is a run of tokens (for rounding: of tokens and blocks).
 Every sum runs in the same order whatever the batch is.
@@ -11,9 +11,17 @@ from numba.extending import intrinsic
 
 from kernels_cpu.activations import RECORDS
 from kernels_cpu.emitter import Emitter
-from kernels_cpu.operands import CAP, EMBED, GATE, NORMALIZE, QUANTIZE, SCALE, SELECT, SEPARATE, WEIGH
+from kernels_cpu.operands import CAP, EMBED, GATE, QUANTIZE, SCALE, SELECT, SEPARATE, WEIGH
 from kernels_cpu.packed_formats import BLOCK, PACKED_FORMATS
-from kernels_cpu.product import GELU_GATE, SIGMOID_GATE, SILU_GATE, SWIGLU_GATE, activate, clamp_and_shift
+from kernels_cpu.product import (
+    GELU_GATE,
+    RELU_SQUARED_GATE,
+    SIGMOID_GATE,
+    SILU_GATE,
+    SWIGLU_GATE,
+    activate,
+    clamp_and_shift,
+)
 from kernels_cpu.tile import emit_unpacked_block
 from kernels_cpu.vectors import (
     TARGET,
@@ -21,7 +29,6 @@ from kernels_cpu.vectors import (
     absolute,
     exp,
     fma,
-    keep_lanes,
     load,
     load_bf16,
     load_float,
@@ -33,7 +40,6 @@ from kernels_cpu.vectors import (
     rint,
     round_to_bytes,
     splat,
-    square_root,
     stack_bytes,
     store,
     store_float,
@@ -167,21 +173,6 @@ def write_records(x, num_columns, first_block, last_block, token, padded_tokens,
             write_double_record(x + 4 * BLOCK * block, double + at * DOUBLE_BYTES, is_empty)
 
 
-@njit(types.float32(types.intp, types.intp), **INLINE)
-def sum_of_squares(x, width):
-    """Of `width` floats, in two interleaved chains of vectors."""
-    zero = splat(types.float32(0.0))
-    even, odd = zero, zero
-    whole = width // (2 * WIDTH) * 2 * WIDTH
-    for column in range(0, whole, 2 * WIDTH):
-        a, b = load(x + 4 * column), load(x + 4 * column + 64)
-        even, odd = fma(a, a, even), fma(b, b, odd)
-    for column in range(whole, width, WIDTH):
-        a = keep_lanes(load(x + 4 * column), 0, width - column, zero)
-        even = fma(a, a, even)
-    return sum_lanes(even + odd)
-
-
 @njit(types.void(types.intp, types.intp, types.float32), **INLINE)
 def cap_row(x, width, cap):
     """`width` floats, rounded up to whole vectors, in place to cap * tanh(x / cap)."""
@@ -189,37 +180,6 @@ def cap_row(x, width, cap):
     for column in range(0, width, WIDTH):
         power = exp(load(x + 4 * column) * double)
         store(x + 4 * column, limit * (one - (one + one) / (power + one)))
-
-
-def make_normalize():
-    """out = x / rms(x) * weight (address 0: none), kept as floats (stored or added) and as records, whatever is wanted.
-
-    One chunk is a row, or one of its heads of `width` values (without records then).
-    """
-    o_x, o_x_stride, o_weight, o_width = (NORMALIZE.offset(n) for n in ("x", "x_stride", "weight", "width"))
-    o_epsilon, o_out, o_stride, o_add = (NORMALIZE.offset(n) for n in ("epsilon", "out", "out_stride", "add"))
-    o_single, o_double, o_blocks, o_count = (NORMALIZE.offset(n) for n in ("single", "double", "num_blocks", "count"))
-
-    o_heads = NORMALIZE.offset("heads")
-
-    def normalize(o, chunk):
-        token, head = chunk // word(o + o_heads), chunk % word(o + o_heads)
-        num_tokens = word(word(o + o_count))
-        padded = 1 if num_tokens == 1 else (num_tokens + 3) // 4 * 4
-        width, weight = word(o + o_width), word(o + o_weight)
-        x = word(o + o_x) + token * word(o + o_x_stride) + head * width * 4
-        out = word(o + o_out) + token * word(o + o_stride) + head * width * 4
-        add = word(o + o_add) != 0
-        mean = sum_of_squares(x, width) / types.float32(width)
-        factor = splat(types.float32(1.0) / square_root(mean + load_float(o + o_epsilon)))
-        for column in range(0, width, WIDTH):
-            value = load(x + 4 * column) * factor
-            if weight != 0:
-                value = value * load(weight + 4 * column)
-            store(out + 4 * column, load(out + 4 * column) + value if add else value)
-        write_records(out, width, 0, word(o + o_blocks), token, padded, word(o + o_single), word(o + o_double))
-
-    return normalize
 
 
 def make_quantize():
@@ -314,14 +274,17 @@ def make_weigh():
 
 @intrinsic
 def gate_vector(typing_context, gate, up, mode):
-    """Writes activation(gate, up) over gate, 16 lanes at two addresses."""
+    """Writes activation(gate, up) over gate, 16 lanes at two addresses; up 0: ones."""
 
     def emit(context, builder, signature, args):
         gate, up, mode = args
         e = Emitter(builder, TARGET, WIDTH)
-        for activation in (SILU_GATE, GELU_GATE, SWIGLU_GATE, SIGMOID_GATE):
+        other = e.variable(e.f32, e.const(e.f32, 1.0))
+        with builder.if_then(builder.icmp_signed("!=", up, up.type(0))):
+            builder.store(e.load(e.f32, up), other)
+        for activation in (SILU_GATE, GELU_GATE, SWIGLU_GATE, SIGMOID_GATE, RELU_SQUARED_GATE):
             with builder.if_then(builder.icmp_signed("==", mode, mode.type(activation))):
-                value, factor = activate(e, activation, e.load(e.f32, gate)), e.load(e.f32, up)
+                value, factor = activate(e, activation, e.load(e.f32, gate)), builder.load(other)
                 factor = clamp_and_shift(e, factor) if activation == SWIGLU_GATE else factor
                 e.store(builder.fmul(value, factor), gate)
         return context.get_dummy_value()
@@ -330,13 +293,13 @@ def gate_vector(typing_context, gate, up, mode):
 
 
 def make_gate():
-    """gate = activation(gate) * up, where gate and up could not be multiplied together."""
+    """gate = activation(gate) * up, where gate and up were not multiplied together; activation(gate) where up is 0."""
     o_gate, o_gate_stride, o_up, o_up_stride, o_width, o_mode = (GATE.offset(n) for n in GATE.names)
 
     def gate(o, row):
         gate = word(o + o_gate) + row * word(o + o_gate_stride)
-        up = word(o + o_up) + row * word(o + o_up_stride)
+        up, has_up = word(o + o_up) + row * word(o + o_up_stride), word(o + o_up) != 0
         for column in range(0, word(o + o_width), WIDTH):
-            gate_vector(gate + 4 * column, up + 4 * column, word(o + o_mode))
+            gate_vector(gate + 4 * column, up + 4 * column if has_up else 0, word(o + o_mode))
 
     return gate

@@ -16,7 +16,7 @@ from kernels_cpu.plan import Area, Plan
 from models.program import Activation, Buffer, Rope
 
 # product.SILU_GATE and so on
-MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4, "sigmoid": 5}
+MODES: Mapping[Activation, int] = {"silu": 2, "gelu_tanh": 3, "clamped_swiglu": 4, "sigmoid": 5, "relu_squared": 6}
 QUANTIZE_BLOCKS = 32
 
 
@@ -120,17 +120,20 @@ class StepPieces:
             kernel="row-quantize", layout=operands.QUANTIZE, values=values, fixed=pieces, count=count, per_chunk=1
         )
 
-    def gate_and_quantize(self, gate: Buffer, up: Buffer, activation: Activation, up_start: int = 0) -> Iterator[Step]:
+    def gate_and_quantize(
+        self, gate: Buffer, up: Buffer | None, activation: Activation, up_start: int = 0
+    ) -> Iterator[Step]:
         """What becomes of gate and up in gate's place, and its records."""
         yield self.gate(gate, up, activation, self.count_of(gate), up_start=up_start)
         yield from self.quantize(gate)
 
     def gate(
-        self, gate: Buffer, up: Buffer, activation: Activation, count: str, rows_each: int = 1, up_start: int = 0
+        self, gate: Buffer, up: Buffer | None, activation: Activation, count: str, rows_each: int = 1, up_start: int = 0
     ) -> Step:
         """What becomes of gate and up, where they stand apart; rows_each: rows for each one that is counted."""
         values = {
-            **self.floats("gate", gate), **self.floats("up", up), "width": gate.width, "mode": MODES[activation],
+            **self.floats("gate", gate), **self.floats_or_none("up", up), "width": gate.width,
+            "mode": MODES[activation],
         }  # fmt: skip
         values["up"] += 4 * up_start
         return Step(kernel="row-gate", layout=operands.GATE, values=values, fixed=rows_each, count=count, per_chunk=1)

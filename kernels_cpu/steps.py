@@ -120,6 +120,9 @@ class StepMaker:
             "num_blocks": area.num_blocks if area.terms and operation.heads is None else 0,
             "count": pieces.word(count),
             "heads": heads,
+            "bias": pieces.vector(operation.bias),
+            "own_bytes": 4 * operation.x.width // heads if operation.has_own_weights else 0,
+            "is_centred": int(operation.is_centred),
         }
         return Step(
             kernel="row-normalize", layout=operands.NORMALIZE, values=values, fixed=heads, count=count, per_chunk=1

@@ -1,100 +1,19 @@
 """The model families as values: what an architecture does that its file doesn't say.
 
-Owns the declarations and the lookup by name.  Does not know files, shapes or operations: lowering.py reads a
-declaration, and nothing anywhere asks for a family's name.
+Owns the declarations and the lookup by name (architecture.py has their fields).  Does not know files, shapes or
+operations: lowering.py reads a declaration, and nothing anywhere asks for a family's name.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal
 
+from models.architecture import Architecture, ScaleOfSize
 from models.errors import ArchitectureError, quoted
-from models.mixers import MixerKind
-from models.program import Activation, Pairing, Weighing
-
-QkNorm = Literal["none", "heads", "rows"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScaleOfSize:
-    """The models of num_layers layers divide q K^T by sqrt(width_per_query), which their files don't say."""
-
-    num_layers: int
-    width_per_query: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """One family.  Where a field has a counterpart in the file, it is what holds when the file is silent.
-
-    rope_pairing: as the converter left the rows of Q and K (it permutes those of `llama` so that neighbours pair).
-    requires_qkv_bias: a file without biases of Q, K and V is refused; elsewhere biases are used where a file has them.
-    qk_norm: before they are rotated, every head of q and k is normalised, or the row of all heads.
-    has_pre_norms, has_post_norms: a branch's input is normalised; its result is, before it joins the hidden state.
-    feed_forward_norm: what the file calls the norm before gate and up.
-    embedding_scale: rows of the embedding are multiplied by 1 or by the square root of the width.
-    global_every: layers n - 1, 2n - 1, ... see the whole context, the others a window; None: all layers are alike.
-    has_windows: where layers are alike, whether they have the window that the file gives.
-    no_rope_every: layers n - 1, 2n - 1, ... don't rotate; None: all rotate.
-    attention_soft_cap, logit_soft_cap: caps of scores and of logits.  has_sinks: every head has a score of its own.
-    truncates_yarn: the pairs between which YaRN's ramp lies are rounded outwards to whole numbers.
-    mathematics: metadata keys of what a family may ask for; files of the others that hold one are refused.
-    suffers_from_rounding: one byte for what goes into the feed-forward costs this family most (Gemma's norms let single
-        channels stand out: perplexity moves by 1.7 % over 1,900 tokens, by 0.3 % with two terms at gate and up).
-    local_rope_base: the rotation base of layers with a window (theirs is never scaled); None: as in the other layers.
-    scales_local_rope: such layers turn by scaled frequencies where the others do.  rotates_local_alone: of a model with
-        a window, the layers that see the whole context don't rotate.
-    mixer: what recurrent layers have in attention's place; None: there are no such layers.
-    attention_every: layers n - 1, 2n - 1, ... have attention, the others are recurrent.
-    attention_scale: what q K^T is multiplied by; None: one over the square root of a head's length.
-    normalizes_values: every head of v is normalised, without weights.  value_is_key: layers that see the whole
-        context take for v what their keys are made of, where they have no attn_v.
-    has_query_gates: behind each head's query stand as many values, through whose sigmoid its result goes.
-    expert_weighing: where the file doesn't say; see program.MixExperts.  experts_stand: in the place of the gated
-        product or beside one.  shared_expert: every token uses it, as it is or weighed by a score of its own.
-    requires_preferences: a file without numbers that are added while experts are chosen is refused.
-    output_norm: what the file calls the norm before the head.
-    """
-
-    name: str
-    rope_pairing: Pairing
-    activation: Activation
-    requires_qkv_bias: bool = False
-    qk_norm: QkNorm = "none"
-    has_pre_norms: bool = True
-    has_post_norms: bool = False
-    feed_forward_norm: str = "ffn_norm"
-    suffers_from_rounding: bool = False
-    embedding_scale: Literal["one", "sqrt_width"] = "one"
-    rope_base: float = 10_000.0
-    local_rope_base: float | None = None
-    scales_local_rope: bool = True
-    rotates_local_alone: bool = False
-    global_every: int | None = None
-    has_windows: bool = False
-    no_rope_every: int | None = None
-    attention_soft_cap: float | None = None
-    logit_soft_cap: float | None = None
-    has_sinks: bool = False
-    truncates_yarn: bool = True
-    mixer: MixerKind | None = None
-    attention_every: int | None = None
-    has_query_gates: bool = False
-    attention_scale: float | None = None
-    normalizes_values: bool = False
-    value_is_key: bool = False
-    expert_weighing: Weighing = "softmax"
-    experts_stand: Literal["instead", "beside"] = "instead"
-    shared_expert: Literal["none", "plain", "weighed"] = "none"
-    requires_preferences: bool = False
-    output_norm: str = "output_norm"
-    mathematics: frozenset[str] = frozenset()
-    scales_of_sizes: tuple[ScaleOfSize, ...] = ()
-
+from models.hyperparameters import LAYER_NORM_EPSILON
 
 LLAMA = Architecture(
     name="llama",
@@ -107,7 +26,7 @@ QWEN2 = Architecture(
     name="qwen2",
     rope_pairing="halves",
     activation="silu",
-    requires_qkv_bias=True,
+    required_biases="qkv",
 )
 
 QWEN3 = Architecture(
@@ -129,7 +48,7 @@ GPT_OSS = Architecture(
     name="gpt-oss",
     rope_pairing="halves",
     activation="clamped_swiglu",
-    requires_qkv_bias=True,
+    required_biases="qkv",
     feed_forward_norm="post_attention_norm",
     rope_base=150_000.0,
     global_every=2,
@@ -188,6 +107,32 @@ EXAONE4 = Architecture(
     has_post_norms=True,
     global_every=4,
     rotates_local_alone=True,
+)
+
+COHERE2 = Architecture(
+    name="cohere2",
+    rope_pairing="neighbours",
+    activation="silu",
+    norm="layer",
+    may_be_parallel=True,
+    global_every=4,
+    window=4096,
+    rotates_local_alone=True,
+    logit_scale=0.0625,
+    multiplies_logits=True,
+    mathematics=frozenset({LAYER_NORM_EPSILON, "logit_scale"}),
+)
+
+COMMAND_R = replace(
+    COHERE2, name="command-r", qk_norm="each", global_every=None, window=None, rotates_local_alone=False
+)
+
+HUNYUAN_DENSE = Architecture(
+    name="hunyuan-dense",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+    norms_after_rotation=True,
 )
 
 GEMMA2 = Architecture(
@@ -316,6 +261,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             GRANITE,
             OLMO2,
             EXAONE4,
+            COHERE2,
+            COMMAND_R,
+            HUNYUAN_DENSE,
             GEMMA2,
             GEMMA3,
             GEMMA4,

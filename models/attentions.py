@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from models.errors import ArchitectureError
@@ -52,6 +53,11 @@ class Attentions(LayerParts):
         q_norm, k_norm = f"{block}.attn_q_norm", f"{block}.attn_k_norm"
         if self.architecture.qk_norm == "rows":
             yield from (self._norm(name, x, x, layer_idx) for name, x in ((q_norm, q), (k_norm, k)) if x is not None)
+        if self.norms_each:
+            for name, x in ((q_norm, q), (k_norm, k)):
+                if x is not None:
+                    heads = x.width // cache.head_dim
+                    yield replace(self._norm(name, x, x, layer_idx), heads=heads, has_own_weights=True)
         if self.architecture.normalizes_values and v is not None:
             heads, epsilon = cache.num_kv_heads, numbers.norm_epsilon
             yield Normalize(x=v, weight=None, out=v, epsilon=epsilon, heads=heads, layer_idx=layer_idx)
@@ -66,6 +72,7 @@ class Attentions(LayerParts):
             q_norm=f"{q_norm}.weight" if has_head_norms else None,
             k_norm=f"{k_norm}.weight" if has_head_norms and stores else None,
             epsilon=numbers.norm_epsilon if has_head_norms else 0.0,
+            norms_after=has_head_norms and self.architecture.norms_after_rotation,
             temperature=self._temperature(),
             layer_idx=layer_idx,
         )
@@ -92,7 +99,7 @@ class Attentions(LayerParts):
         may_lack = name == "v" and self.architecture.value_is_key and cache.window is None
         if may_lack and f"{full_name}.weight" not in self.tensors:
             full_name = f"{block}.attn_k"
-        return self._part(full_name, out, requires_bias=self.architecture.requires_qkv_bias)
+        return self._part(full_name, out, requires_bias=self.architecture.required_biases != "none")
 
     def _source(self, layer_idx: int) -> int:
         """The layer whose keys and values it attends to: its own, or the last earlier one's that sees as far."""
@@ -111,14 +118,14 @@ class Attentions(LayerParts):
     def cache(self, layer_idx: int) -> KvLayer:
         """What layer layer_idx keeps of a token, or would if it had its own."""
         numbers, source = self.numbers, self._source(layer_idx)
-        window = numbers.window if self._is_local(layer_idx) else None
+        window = self.window if self._is_local(layer_idx) else None
         head_dim = numbers.head_dim if window is None else numbers.local_head_dim or numbers.head_dim
         return KvLayer(num_kv_heads=numbers.kv_heads(source), head_dim=head_dim, window=window)
 
     def _is_local(self, layer_idx: int) -> bool:
         period = self.architecture.global_every
-        if period is None or self.numbers.window is None:
-            return self.architecture.has_windows and self.numbers.window is not None
+        if period is None or self.window is None:
+            return self.architecture.has_windows and self.window is not None
         match self.numbers.window_pattern:
             case tuple() as pattern:
                 return pattern[layer_idx]
@@ -128,7 +135,7 @@ class Attentions(LayerParts):
 
     def _has_rope(self, layer_idx: int) -> bool:
         period = self.architecture.no_rope_every
-        if self.architecture.rotates_local_alone and self.numbers.window is not None:
+        if self.architecture.rotates_local_alone and self.window is not None:
             return self._is_local(layer_idx)
         return period is None or (layer_idx + 1) % period != 0
 

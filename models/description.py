@@ -12,7 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from models.adapters import B_SUFFIX
-from models.architectures import Architecture, find_architecture
+from models.architecture import Architecture
+from models.architectures import find_architecture
 from models.errors import TensorError
 from models.gguf_file import is_expanded
 from models.hyperparameters import Hyperparameters, architecture_name, read_hyperparameters

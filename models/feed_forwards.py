@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from models.layer_parts import LayerParts
-from models.program import Buffer, GatedProject, MixExperts, Normalize, Operation, Project, WeighRows
+from models.program import Buffer, Gate, GatedProject, MixExperts, Normalize, Operation, Project, WeighRows
 
 
 class FeedForwards(LayerParts):
@@ -22,14 +22,26 @@ class FeedForwards(LayerParts):
         if has_experts and self.architecture.experts_stand == "beside":
             yield from self._beside_experts(block, layer_idx)
             return
-        yield from self._pre_norm(f"{block}.{self.architecture.feed_forward_norm}", layer_idx)
+        if not self.is_parallel:
+            yield from self._pre_norm(f"{block}.{self.architecture.feed_forward_norm}", layer_idx)
         if has_experts:
             yield from self._shared_expert(block, layer_idx)
             yield self._experts(block, layer_idx)
             return
         gated = self._buffer("g", numbers.gated_width(layer_idx))
-        yield self._gated(block, "", gated, layer_idx)
+        yield from (
+            self._ungated(block, gated, layer_idx)
+            if self.architecture.is_ungated
+            else (self._gated(block, "", gated, layer_idx),)
+        )
         yield from self._join(f"{block}.ffn_down", gated, f"{block}.post_ffw_norm", layer_idx, is_coarse=self.is_robust)
+
+    def _ungated(self, block: str, out: Buffer, layer_idx: int) -> Iterator[Operation]:
+        """activation(up x), without a gate."""
+        up = self._part(f"{block}.ffn_up", out, requires_bias=self.architecture.required_biases == "all")
+        is_coarse = not self.architecture.suffers_from_rounding
+        yield Project(x=self.normed, parts=(up,), is_coarse=is_coarse, layer_idx=layer_idx)
+        yield Gate(gate=out, up=None, activation=self.architecture.activation, layer_idx=layer_idx)
 
     def _gated(self, block: str, suffix: str, out: Buffer, layer_idx: int) -> GatedProject:
         return GatedProject(

@@ -30,6 +30,7 @@ _SPECIAL_KEYS: Mapping[str, str] = {
     "expert_group_count": "experts chosen by groups",
     "pooling_type": "embeddings instead of text",
 }
+LAYER_NORM_EPSILON = "attention.layer_norm_epsilon"
 # Larger counts than any model has: beyond them a number is damage.
 _MOST_LAYERS = 4096
 _MOST_EXPERTS = 4096
@@ -52,10 +53,10 @@ class Hyperparameters:
     """A model's numbers.  None: the file is silent and the architecture decides.
 
     width: values of the hidden state; feed_forward_width: of the gated product; head_dim: of one head.
-    rope_dimensions: how many values of a head turn.  window: tokens that a local layer sees.
+    rope_dimensions: how many values of a head turn.  window: tokens that a local layer sees (0: there is no window).
     window_pattern: a period (each such layer is global) or for every layer whether it has the window.
     attention_soft_cap, logit_soft_cap: caps.  embedding_scale, residual_scale: factors of the embedding's rows and of
-    every branch; logit_scale: what logits are divided by.  attention_temperature: see program.Temperature.
+    every branch; logit_scale: of logits (Architecture.multiplies_logits).  attention_temperature: program.Temperature.
     num_experts, num_used_experts, expert_width: of a mixture of experts (0: none) and of each one's gate and up.
     num_spare_layers: layers that stand behind the others in the file and guess further tokens; they aren't run.
     recurrent_layers: for every layer whether it has no attention.  attention_every: the same as a period: layers n - 1,
@@ -138,11 +139,11 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
             )
     head_dim = _head_dim(keys, width, num_heads)
     context_length = keys.integer("context_length", at_most=MOST_POSITIONS)
-    epsilon = keys.optional_number("attention.layer_norm_rms_epsilon", at_least=1e-30, at_most=1.0)
+    epsilon_key = LAYER_NORM_EPSILON if LAYER_NORM_EPSILON in mathematics else "attention.layer_norm_rms_epsilon"
+    epsilon = keys.optional_number(epsilon_key, at_least=1e-30, at_most=1.0)
     if epsilon is None:
         raise ArchitectureError(
-            f"The file's metadata lacks {architecture}.attention.layer_norm_rms_epsilon,"
-            " a small number that a model can't run without."
+            f"The file's metadata lacks {architecture}.{epsilon_key}, a small number that a model can't run without."
         )
     widths = keys.integers("feed_forward_length", num_layers)
     feed_forward_width = max(widths)
@@ -162,7 +163,7 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         local_rope_base=keys.optional_number("rope.freq_base_swa", at_least=1.001),
         rope_scaling=rope_scaling(keys, context_length),
         attention_scale=keys.optional_number("attention.scale"),
-        window=keys.optional_integer("attention.sliding_window", at_least=0, at_most=MOST_POSITIONS) or None,
+        window=keys.optional_integer("attention.sliding_window", at_least=0, at_most=MOST_POSITIONS),
         window_pattern=_window_pattern(keys, num_layers),
         attention_soft_cap=keys.optional_number("attn_logit_softcapping"),
         logit_soft_cap=keys.optional_number("final_logit_softcapping"),

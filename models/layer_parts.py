@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from models.architectures import Architecture
+from models.architecture import Architecture
 from models.hyperparameters import Hyperparameters
 from models.program import Buffer, Normalize, Operation, Part, Project
 from models.rope import RopeFactors
@@ -43,7 +43,14 @@ class LayerParts:
         self.normed = Buffer(name="h", width=width) if architecture.has_pre_norms else self.hidden
         self.branch = Buffer(name="b", width=width)
         self.sized: dict[str, dict[int, Buffer]] = {}
+        self.window = architecture.window if facts.numbers.window is None else facts.numbers.window or None
+        self.is_parallel = architecture.may_be_parallel and not self._has(architecture.feed_forward_norm)
+        self.norms_each = architecture.qk_norm == "each" and (self._has("attn_q_norm") or self._has("attn_k_norm"))
         self.is_robust = width >= LEAST_ROBUST_WIDTH and not architecture.suffers_from_rounding
+
+    def _has(self, name: str) -> bool:
+        """Whether some layer has the weight `name`."""
+        return any(f"blk.{layer_idx}.{name}.weight" in self.tensors for layer_idx in range(self.numbers.num_layers))
 
     def _buffer(self, name: str, width: int) -> Buffer:
         """What layers call `name`: one for each width that they give it."""
@@ -58,18 +65,28 @@ class LayerParts:
         self, matrix: str, x: Buffer, post_norm: str, layer_idx: int, *, is_coarse: bool = False
     ) -> Iterator[Operation]:
         """The end of a branch: its last product, normalised where the family says so, added to the hidden state."""
+        requires_bias = self.architecture.required_biases == "all"
         if self.architecture.has_post_norms:
-            parts = (self._part(matrix, self.branch),)
+            parts = (self._part(matrix, self.branch, requires_bias=requires_bias),)
             yield Project(x=x, parts=parts, is_coarse=is_coarse, layer_idx=layer_idx)
             yield self._norm(post_norm, self.branch, self.hidden, layer_idx, add=True)
         else:
-            parts = (self._part(matrix, self.hidden),)
+            parts = (self._part(matrix, self.hidden, requires_bias=requires_bias),)
             scale = self.numbers.residual_scale
             yield Project(x=x, parts=parts, add=True, scale=scale, is_coarse=is_coarse, layer_idx=layer_idx)
 
     def _norm(self, name: str, x: Buffer, out: Buffer, layer_idx: int | None, *, add: bool = False) -> Normalize:
-        epsilon = self.numbers.norm_epsilon
-        return Normalize(x=x, weight=f"{name}.weight", out=out, epsilon=epsilon, add=add, layer_idx=layer_idx)
+        bias = f"{name}.bias"
+        return Normalize(
+            x=x,
+            weight=f"{name}.weight",
+            out=out,
+            epsilon=self.numbers.norm_epsilon,
+            bias=bias if self.architecture.requires_norm_bias or bias in self.tensors else None,
+            is_centred=self.architecture.norm == "layer",
+            add=add,
+            layer_idx=layer_idx,
+        )
 
     def _part(self, name: str, out: Buffer, *, requires_bias: bool = False) -> Part:
         bias = f"{name}.bias"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from models.architectures import Architecture
+from models.architecture import Architecture
 from models.attentions import Attentions
 from models.errors import ArchitectureError
 from models.feed_forwards import FeedForwards
@@ -111,8 +111,9 @@ class _Lowering(Attentions, FeedForwards):
         yield self._norm(self.architecture.output_norm, self.selected, self.selected_normed, None)
         head = HEAD if HEAD in self.tensors else EMBEDDING
         parts = (self._part(head.removesuffix(".weight"), self.logits),)
-        divisor = self.numbers.logit_scale
-        scale = None if divisor is None else 1.0 / divisor
+        scale = self.numbers.logit_scale or self.architecture.logit_scale
+        if scale is not None and not self.architecture.multiplies_logits:
+            scale = 1.0 / scale
         yield Project(x=self.selected_normed, parts=parts, scale=scale, is_coarse=self.is_robust)
         cap = self.numbers.logit_soft_cap or self.architecture.logit_soft_cap
         if cap is not None:

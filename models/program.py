@@ -16,9 +16,9 @@ from typing import Literal
 from models.buffers import Buffer
 from models.recurrence import Convolve, DeltaRule, Separate, StateLayer, recurrence_weights
 
-Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "sigmoid"]
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "sigmoid", "relu_squared"]
 """What becomes of gate g and up u: silu(g) * u; gelu(g) * u in the tanh form; min(g, 7) * sigmoid(1.702 * min(g, 7)) *
-(1 + u between -7 and 7) (OpenAI's open models); sigmoid(g) * u."""
+(1 + u between -7 and 7) (OpenAI's open models); sigmoid(g) * u; max(g, 0) ** 2 * u."""
 Pairing = Literal["halves", "neighbours"]
 Weighing = Literal["softmax", "softmax_of_all", "sigmoid", "normalized_sigmoid"]
 
@@ -68,14 +68,19 @@ class Embed:
 class Normalize:
     """out = x / sqrt(mean(x ** 2) + epsilon) * weight, row by row; with `add`, out += that (a norm after a branch).
 
-    heads: a row is so many heads, each normalised by itself; weight has the values of one.  weight None: all are 1.
+    is_centred: the mean of x is taken off it first (LayerNorm, Ba et al. 2016).  bias: added to the result.
+    heads: a row is so many heads, each normalised by itself; weight and bias have the values of one, or of all of them
+    (has_own_weights).  weight None: all are 1.
     """
 
     x: Buffer
     weight: str | None
     out: Buffer
     epsilon: float
+    bias: str | None = None
+    is_centred: bool = False
     heads: int | None = None
+    has_own_weights: bool = False
     add: bool = False
     layer_idx: int | None = None
 
@@ -125,11 +130,12 @@ class GatedProject:
 class Gate:
     """gate = activation(gate) * up, in place: a GatedProject's end, where something else is added to its products.
 
-    up_start: the first of up's values that belongs to the gate, where up is wider.
+    up None: ones, a feed-forward without a gate.  up_start: the first of up's values that belongs to the gate, where up
+    is wider.
     """
 
     gate: Buffer
-    up: Buffer
+    up: Buffer | None
     activation: Activation
     up_start: int = 0
     layer_idx: int | None = None
@@ -176,7 +182,8 @@ class RotateAndStore:
     """Normalises (where weights are given) and rotates each head of q in place and of k; stores k and v in the cache.
 
     q: [T, num_heads * head_dim], k, v: [T, num_kv_heads * head_dim].  q_norm, k_norm: weights of head_dim values.
-    rope None: no rotation in this layer.  temperature: what q is multiplied by besides, position by position.
+    norms_after: heads are rotated first.  rope None: no rotation in this layer.  temperature: what q is multiplied by
+    besides, position by position.
     k, v None: only q is rotated, and nothing is stored: the layer attends to what another one has stored.
     """
 
@@ -189,6 +196,7 @@ class RotateAndStore:
     q_norm: str | None = None
     k_norm: str | None = None
     epsilon: float = 0.0
+    norms_after: bool = False
     temperature: Temperature | None = None
     layer_idx: int
 
@@ -322,8 +330,10 @@ def buffers_of(operation: Operation) -> Iterator[Buffer]:
 def weights_of(operation: Operation) -> Iterator[str]:
     """The weights that an operation reads, in order."""
     match operation:
-        case Embed(weight=weight) | Normalize(weight=str(weight)) | Scale(weight=weight):
+        case Embed(weight=weight) | Scale(weight=weight):
             yield weight
+        case Normalize(weight=weight, bias=bias):
+            yield from (name for name in (weight, bias) if name is not None)
         case Project(parts=parts):
             for part in parts:
                 yield part.weight

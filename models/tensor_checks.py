@@ -50,10 +50,10 @@ def _expected_shapes(operation: Operation, vocab_size: int) -> Iterator[tuple[st
             yield operation.weight, (vocab_size, operation.out.width)
         case Scale(weight=weight):
             yield weight, (1,)
-        case Normalize(weight=None):
-            pass
-        case Normalize(weight=str(weight)):
-            yield weight, (operation.x.width // (operation.heads or 1),)
+        case Normalize():
+            heads = operation.heads or 1
+            one = (operation.x.width // heads,)
+            yield from ((name, (heads, *one) if operation.has_own_weights else one) for name in weights_of(operation))
         case Project():
             for part in operation.parts:
                 yield part.weight, (part.out.width, operation.x.width)

@@ -24,7 +24,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 import transformers  # pyright: ignore[reportMissingImports]
 from gguf import GGMLQuantizationType, GGUFWriter, quants
-from reference_families import FAMILIES, LONG, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
+from reference_families import EPSILON, FAMILIES, LONG, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
 from reference_names import NAMES
 
 # Places whose names in the file are whole.
@@ -76,7 +76,7 @@ def adds_one(family: Family, name: str) -> bool:
 
 def is_matrix(name: str, values: Any) -> bool:
     """A weight that the file holds in blocks."""
-    return values.ndim >= 2 and not name.endswith(("_bias", "conv.conv.weight", "conv1d.weight"))
+    return values.ndim >= 2 and not name.endswith(("_bias", "_norm.weight", "conv.conv.weight", "conv1d.weight"))
 
 
 def is_router(name: str) -> bool:
@@ -233,7 +233,7 @@ def write_file(path: Path, family: Family, model: Any) -> None:
         "attention.head_count_kv": config.num_key_value_heads,
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None) or config.norm_eps,
+        f"attention.layer_norm_{'' if family.has_layer_norm else 'rms_'}epsilon": EPSILON,
         "rope.freq_base": 10000.0,
         "rope.dimension_count": head_dim,
     } | dict(family.keys)

@@ -12,7 +12,7 @@ from typing import Any
 
 from reference_names import DELTA_NET, FOUR_NORMS, LAYER_EMBEDDINGS, SHARED_EXPERT, SHORT_CONVOLUTION
 
-VOCAB_SIZE, NUM_TOKENS = 96, 48
+VOCAB_SIZE, NUM_TOKENS, EPSILON = 96, 48, 1e-5
 SHAPE: Mapping[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 64,
@@ -21,7 +21,7 @@ SHAPE: Mapping[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
+    "rms_norm_eps": EPSILON,
     "tie_word_embeddings": False,
     "attn_implementation": "eager",
     "bos_token_id": 1,
@@ -39,6 +39,7 @@ class Family:
     fuses_experts: gate and up of experts are one tensor.  tiles: heads of a delta rule's values are dealt out to those
     of its keys in turn.
     query_level: about what the weights of norms of queries are (small where nothing else makes scores small).
+    has_layer_norm: the norms are LayerNorms, whose epsilon has another key.
     interleaves: rows of gate and up alternate in the checkpoint, and matrices of experts stand on their side.
     """
 
@@ -54,6 +55,7 @@ class Family:
     interleaves: bool = False
     query_level: float = 1.0
     fuses_experts: bool = False
+    has_layer_norm: bool = False
     tiles: bool = True
     short_length: int = 0
 
@@ -202,6 +204,35 @@ FAMILIES: Mapping[str, Family] = {
         keys={
             "attention.sliding_window": 20, "attention.sliding_window_pattern": ([True] * 3 + [False]) * 16,
         },
+    ),
+    "cohere2": Family(
+        architecture="cohere2", model="Cohere2", has_layer_norm=True,
+        config={
+            "num_hidden_layers": 4, "layer_norm_eps": EPSILON, "logit_scale": 0.25, "tie_word_embeddings": True,
+            "sliding_window": 20, "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        },
+        keys={"logit_scale": 0.25, "attention.sliding_window": 20, "rope.scaling.type": "none"},
+    ),
+    "command-r": Family(
+        architecture="command-r", model="Cohere", has_layer_norm=True,
+        config={"layer_norm_eps": EPSILON, "logit_scale": 0.25, "tie_word_embeddings": True},
+        keys={"logit_scale": 0.25, "rope.scaling.type": "none"},
+    ),
+    "command-r-plus": Family(
+        architecture="command-r", model="Cohere", has_layer_norm=True, format="Q4_0",
+        config={
+            **SMALLEST, "num_hidden_layers": 64, "layer_norm_eps": EPSILON, "logit_scale": 0.25, "use_qk_norm": True,
+            "tie_word_embeddings": True,
+        },
+        keys={"logit_scale": 0.25, "rope.scaling.type": "none"},
+    ),
+    "hunyuan-dense": Family(
+        architecture="hunyuan-dense", model="HunYuanDenseV1",
+        names={"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
+        config={
+            "head_dim": 32, "tie_word_embeddings": True, "rope_parameters": rope("dynamic", alpha=50.0, factor=1.0),
+        },
+        keys={"rope.freq_base": 10000.0 * 50.0 ** (32 / 30), "rope.scaling.type": "none"},
     ),
     "gemma2": Family(
         architecture="gemma2", model="Gemma2", names=FOUR_NORMS, adds_one=True,

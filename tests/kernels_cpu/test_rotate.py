@@ -92,6 +92,19 @@ def test_heads_are_normalised_before_they_turn(level: str, heads: Heads) -> None
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_heads_may_be_normalised_after_they_have_turned(level: str) -> None:
+    heads = Heads(head_dim=64, num_kv=2, per_kv=2)
+    q, k, v = heads_of(heads, 9)
+    q_norm, k_norm = (np.random.default_rng(3).uniform(0.5, 2.0, (2, heads.head_dim))).astype(np.float32)
+    rope = make_rope(heads.head_dim, "halves", magnitude=1.25)
+    rotation = Rotation(angles=angles_of(rope, 9), q_norm=q_norm, k_norm=k_norm, epsilon=1e-2, norms_after=True)
+    found_q, found_k = store(level, Pages.new(heads, 1), q, k, v, rotation=rotation)
+    for found, before, weight in ((found_q, q, q_norm), (found_k, k, k_norm)):
+        expected = normalize(rotate(before.astype(np.float64), np.arange(9), rope), weight, 1e-2)
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=4e-6)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_queries_grow_far_into_a_text(level: str) -> None:
     heads = Heads(head_dim=32, num_kv=2, per_kv=2)
     q, k, v = heads_of(heads, COUNT)

@@ -1,16 +1,14 @@
-"""Kernels that work row by row: normalising, rounding to records, choosing rows, gating."""
+"""Kernels that work row by row: rounding to records, choosing rows, gating."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 from gated_products import gate_and_up
 from kernels import LEVELS, Guarded, call, floats, same_bits
-from oracle import normalize, soft_cap
-from products import ACTIVATIONS, GELU, SIGMOID, SILU, SWIGLU, prompt
-from records import make_records, padded_tokens, tree
+from oracle import soft_cap
+from products import ACTIVATIONS, GELU, RELU_SQUARED, SIGMOID, SILU, SWIGLU, prompt
+from records import make_records, padded_tokens
 
 from kernels_cpu.activations import PRECISIONS, RECORDS, terms_for
 
@@ -29,91 +27,6 @@ def records_memory(num_blocks: int, count: int, terms: int) -> tuple[Guarded, np
     shape = (num_blocks, padded_tokens(count), 32 * terms + 16)
     memory = Guarded(int(np.prod(shape)), fill=0x7F)
     return memory, memory.view(shape, np.uint8)
-
-
-def normalized(
-    level: str, x: np.ndarray, weight: np.ndarray, *, start: np.ndarray | None = None, order: Any = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The kernel's floats and its records of one and of two terms."""
-    count, width = x.shape
-    wide, padded_weight = np.full((count, room(width)), 7.0, np.float32), np.zeros(room(width), np.float32)
-    wide[:, :width], padded_weight[:width] = x, weight
-    memory, out = floats((count, room(width)), 0.0)
-    if start is not None:
-        out[:, :width] = start
-    num_blocks = -(-width // 64) * 2
-    singles, single = records_memory(num_blocks, count, 1)
-    doubles, double = records_memory(num_blocks, count, 2)
-    call(
-        level, "row-normalize", range(count) if order is None else order, x=wide, x_stride=wide.strides[0],
-        weight=padded_weight, width=width, epsilon=EPSILON, out=out, out_stride=out.strides[0],
-        add=int(start is not None), single=single, double=double, num_blocks=num_blocks, count=np.array([count]),
-        heads=1,
-    )  # fmt: skip
-    for part in (memory, singles, doubles):
-        part.check()
-    return out[:, :width], single[:, :count], double[:, :count]
-
-
-def fused_normalize(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """To the bit: two chains of fused multiply-adds over vectors of 16, added, and summed by the tree."""
-    count, width = x.shape
-    vectors = np.zeros((count, -(-width // 16) * 16), np.float32)
-    vectors[:, :width] = x
-    vectors = vectors.reshape(count, -1, 16)
-    chains = np.zeros((2, count, 16), np.float32)
-    for idx in range(vectors.shape[1]):
-        chain = idx % 2 if idx < width // 32 * 2 else 0
-        square = vectors[:, idx].astype(np.longdouble) ** 2
-        chains[chain] = (square + chains[chain]).astype(np.float32)
-    mean = tree(chains[0] + chains[1]) / np.float32(width)
-    factor = np.float32(1.0) / np.sqrt(mean + np.float32(EPSILON))
-    return x * factor[:, None] * weight
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("level", LEVELS)
-def test_normalize(level: str, width: int) -> None:
-    rng = np.random.default_rng(1)
-    x, weight = prompt(TOKENS, width), rng.standard_normal(width).astype(np.float32)
-    found, _, _ = normalized(level, x, weight)
-    wide = normalize(x.astype(np.float64), weight.astype(np.float64), EPSILON)
-    np.testing.assert_allclose(found, wide, rtol=1e-6)
-    assert same_bits(found, fused_normalize(x, weight))
-    start = rng.standard_normal(x.shape).astype(np.float32)
-    added, _, _ = normalized(level, x, weight, start=start)
-    assert same_bits(added, start + found)
-
-
-@pytest.mark.parametrize("width", [width for width in WIDTHS if width % 32 == 0])
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_was_normalised_is_rounded_to_records(level: str, width: int) -> None:
-    x, weight = prompt(TOKENS, width), np.ones(width, np.float32)
-    start = prompt(TOKENS, width, seed=1)
-    for before in (None, start):
-        found, single, double = normalized(level, x, weight, start=before, order=[4, 0, 5, 2, 1, 3])
-        for terms, records in ((1, single), (2, double)):
-            assert np.array_equal(records, make_records(found, terms).data[:, :TOKENS])
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_row_is_normalised_the_same_in_any_batch(level: str) -> None:
-    x, weight = prompt(TOKENS, 576), np.linspace(0.5, 2.0, 576, dtype=np.float32)
-    whole = normalized(level, x, weight)
-    for count in range(1, TOKENS):
-        for part, all_of_it in zip(normalized(level, x[:count], weight), whole, strict=True):
-            same = all_of_it[:, :count] if part.dtype == np.uint8 else all_of_it[:count]
-            assert np.array_equal(part, same)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_rows_of_zeros_and_of_huge_values_are_normalised(level: str) -> None:
-    x = np.zeros((3, 96), np.float32)
-    x[1] = 1e18
-    x[2, 7] = -3e4
-    found, single, _ = normalized(level, x, np.ones(96, np.float32))
-    assert (found[0] == 0).all() and (single[:, 0] == 0).all()
-    assert found[1] == pytest.approx(1.0) and found[2, 7] == pytest.approx(-np.sqrt(96.0))
 
 
 def quantized(
@@ -210,7 +123,7 @@ def test_select(level: str, width: int) -> None:
     assert same_bits(out[:, :width], x[wanted, :width])
 
 
-@pytest.mark.parametrize("mode", [SILU, GELU, SWIGLU, SIGMOID])
+@pytest.mark.parametrize("mode", [SILU, GELU, SWIGLU, SIGMOID, RELU_SQUARED])
 @pytest.mark.parametrize("level", LEVELS)
 def test_gate(level: str, mode: int) -> None:
     """Over the range where the activations bend, and at values whose cubes and exponentials overflow."""
@@ -227,19 +140,16 @@ def test_gate(level: str, mode: int) -> None:
     np.testing.assert_allclose(gate, expected, rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("mode", [SILU, GELU, RELU_SQUARED])
 @pytest.mark.parametrize("level", LEVELS)
-def test_heads_of_a_row_are_normalised_by_themselves(level: str) -> None:
-    memory, out = floats((3, 4 * 32))
-    x = np.random.default_rng(6).standard_normal(out.shape).astype(np.float32)
-    weight = np.linspace(0.5, 1.5, 32, dtype=np.float32)
-    call(
-        level, "row-normalize", 3 * 4, x=x, x_stride=x.strides[0], weight=weight, width=32, epsilon=EPSILON, out=out,
-        out_stride=out.strides[0], add=0, single=0, double=0, num_blocks=0, count=np.array([3]), heads=4,
-    )  # fmt: skip
+def test_without_up_a_gate_is_the_activation_alone(level: str, mode: int) -> None:
+    memory, gate = floats((4, 512))
+    gate[:] = np.linspace(-12.0, 12.0, 2048, dtype=np.float32).reshape(4, 512)
+    ones, expected = np.ones_like(gate), gate.copy()
+    for x, up, stride in ((gate, 0, 0), (expected, ones, ones.strides[0])):
+        call(level, "row-gate", 4, gate=x, gate_stride=x.strides[0], up=up, up_stride=stride, width=512, mode=mode)
     memory.check()
-    heads = x.reshape(3, 4, 32).astype(np.float64)
-    expected = heads / np.sqrt((heads**2).mean(axis=-1, keepdims=True) + EPSILON) * weight
-    np.testing.assert_allclose(out, expected.reshape(3, -1), rtol=1e-5)
+    assert same_bits(gate, expected)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -260,7 +170,7 @@ def test_levels_agree_to_the_bit(level: str) -> None:
     rng = np.random.default_rng(5)
     start = (rng.standard_normal((4, 512)) * np.exp(3 * rng.standard_normal((4, 512)))).astype(np.float32)
     up = rng.standard_normal((4, 512)).astype(np.float32)
-    for mode in (SILU, GELU, SWIGLU):
+    for mode in (SILU, GELU, SWIGLU, RELU_SQUARED):
         found = []
         for name in (level, LEVELS[0]):
             gate = start.copy()

@@ -269,24 +269,6 @@ def test_some_layers_of_smollm3_do_not_rotate() -> None:
     assert rotates == [True, True, True, False, True, True, True]
 
 
-def test_only_layers_with_a_window_rotate_in_exaone_and_all_where_there_is_none() -> None:
-    def rotates(**overrides: Any) -> list[bool]:
-        operations = lowered(small_metadata("exaone4", **overrides)).operations
-        return [operation.rope is not None for operation in operations if isinstance(operation, RotateAndStore)]
-
-    assert rotates() == [True, True, True, False, True, True, True]
-    assert rotates(attention__sliding_window_pattern=[False] * 6 + [True]) == [False] * 6 + [True]
-    assert rotates(attention__sliding_window=None) == [True] * 7
-
-
-def test_layers_of_olmo_with_a_window_turn_by_unscaled_frequencies() -> None:
-    scaled = {"rope__scaling__type": "linear", "rope__scaling__factor": 8.0, "attention__sliding_window": 512}
-    program = lowered(small_metadata("olmo2", **scaled))
-    assert [rope_of(program, layer_idx).frequencies[0] for layer_idx in (0, 3)] == [1.0, 0.125]
-    assert [layer.window for layer in program.kv_layers.values()] == [512, 512, 512, None, 512, 512, 512]
-    assert rope_of(lowered(small_metadata("olmo2", rope__scaling__factor=8.0)), 0).frequencies[0] == 0.125
-
-
 def test_multipliers_of_granite() -> None:
     metadata = small_metadata("granite", embedding_scale=12.0, residual_scale=0.22, logit_scale=8.0)
     program = lowered(metadata)

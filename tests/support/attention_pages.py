@@ -132,6 +132,7 @@ class Rotation:
     q_norm: Array | None = None
     k_norm: Array | None = None
     epsilon: float = 0.0
+    norms_after: bool = False
     temperature: float = 0.0
     temperature_length: int = 0
 
@@ -162,7 +163,7 @@ def store(
         k_norm=0 if rotation.k_norm is None else rotation.k_norm,
         epsilon=rotation.epsilon, angles=0 if angles is None else angles,
         dimensions=0 if angles is None else angles.shape[1] * angles.shape[2],
-        is_neighbours=int(rotation.is_neighbours),
+        is_neighbours=int(rotation.is_neighbours), norms_after=int(rotation.norms_after),
         temperature=rotation.temperature, temperature_length=rotation.temperature_length,
         positions=positions.astype(np.int32), slots=slots.astype(np.int32), **pages.operands(),
     )  # fmt: skip

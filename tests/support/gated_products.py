@@ -17,9 +17,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def activate(x: Array, activation: Activation) -> Array:
-    """x * sigmoid(x), or the tanh form of the Gaussian error linear unit (Hendrycks and Gimpel 2016)."""
+    """sigmoid(x), x * sigmoid(x), max(x, 0) ** 2, or the tanh form of GELU (Hendrycks and Gimpel 2016)."""
     if activation == "sigmoid":
         return sigmoid(x)
+    if activation == "relu_squared":
+        return np.maximum(x, 0.0) ** 2
     if activation == "silu":
         return x * (0.5 + 0.5 * np.tanh(0.5 * x))
     return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))

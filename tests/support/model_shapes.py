@@ -12,6 +12,7 @@ VOCAB_SIZE = 96
 _WITH_EXPERTS = (
     "qwen2moe", "qwen3moe", "qwen3vlmoe", "granitemoe", "olmoe", "gpt-oss", "qwen35moe", "qwen3next", "lfm2moe",
 )  # fmt: skip
+_LAYER_NORM = ("cohere2", "command-r")
 _SHORT, _DELTA = ("lfm2", "lfm2moe"), ("qwen35", "qwen35moe", "qwen3next")
 
 
@@ -29,8 +30,10 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 1_000_000.0,
     }
-    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3", "exaone4"):
+    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3", "exaone4", "cohere2"):
         numbers["attention.sliding_window"] = 512
+    if architecture in _LAYER_NORM:
+        numbers["attention.layer_norm_epsilon"] = numbers.pop("attention.layer_norm_rms_epsilon")
     if architecture in _WITH_EXPERTS:
         numbers |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
     if architecture == "gemma4":
@@ -86,24 +89,19 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             "ffn_up.weight": (feed_forward, width),
             "ffn_down.weight": (width, feed_forward),
         }
+        block |= _norms_beside(metadata, width, q_width, kv_width)
         if architecture in ("gpt-oss", "seed_oss", *_DELTA):
             block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
         block |= {"attn_sinks.weight": (number("attention.head_count"),)} if architecture == "gpt-oss" else {}
         if architecture in ("qwen2", "qwen2moe", "seed_oss", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
-        if architecture in ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4", *_SHORT, *_DELTA):
-            block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
-        if architecture in ("gemma2", "gemma3", "olmo2", "exaone4", "glm4"):
-            block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
         if architecture in _DELTA:
             block["attn_q.weight"] = (2 * q_width, width)
         if is_recurrent(metadata, layer_idx):
             block = {name: shape for name, shape in block.items() if name not in _ATTENTION}
             block |= _short_convolution(width) if architecture in _SHORT else _delta_net(width, architecture)
-        if architecture in ("olmo2", "olmoe"):
-            block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
-        if architecture in ("olmo2", "exaone4"):
-            del block["attn_norm.weight"], block["ffn_norm.weight"]
+        for name in _LACKING.get(architecture, ()):
+            del block[name]
         experts = metadata.get(f"{architecture}.expert_count")
         if experts and layer_idx >= metadata.get(f"{architecture}.leading_dense_block_count", 0):
             each = metadata.get(f"{architecture}.expert_feed_forward_length", feed_forward)
@@ -115,6 +113,32 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= _shared_expert(width) if architecture in (*_DELTA, "qwen2moe") else {}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes
+
+
+_LACKING: Mapping[str, tuple[str, ...]] = {
+    "olmo2": ("attn_norm.weight", "ffn_norm.weight"),
+    "exaone4": ("attn_norm.weight", "ffn_norm.weight"),
+    "cohere2": ("ffn_norm.weight",),
+    "command-r": ("ffn_norm.weight",),
+}
+_HEAD_NORMS = ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4", "hunyuan-dense", *_SHORT, *_DELTA)
+
+
+def _norms_beside(metadata: Mapping[str, Any], width: int, q_width: int, kv_width: int) -> dict[str, tuple[int, ...]]:
+    """Norms that only some families have: of queries and keys, and behind a branch."""
+    architecture = metadata["general.architecture"]
+    head_dim = metadata[f"{architecture}.attention.key_length"]
+    block: dict[str, tuple[int, ...]] = {}
+    if architecture in _HEAD_NORMS:
+        block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
+    if architecture == "command-r":
+        block["attn_q_norm.weight"] = (q_width // head_dim, head_dim)
+        block["attn_k_norm.weight"] = (kv_width // head_dim, head_dim)
+    if architecture in ("olmo2", "olmoe"):
+        block |= {"attn_q_norm.weight": (q_width,), "attn_k_norm.weight": (kv_width,)}
+    if architecture in ("gemma2", "gemma3", "olmo2", "exaone4", "glm4"):
+        block |= {"post_attention_norm.weight": (width,), "post_ffw_norm.weight": (width,)}
+    return block
 
 
 def _gemma4(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,8 +88,9 @@ class ArrayWeights:
         return self.arrays[name][indexes]
 
 
-def normalize(x: Array, weight: Array, epsilon: float) -> Array:
-    """Root mean square norm over the last axis."""
+def normalize(x: Array, weight: Array, epsilon: float, *, is_centred: bool = False) -> Array:
+    """Root mean square norm over the last axis; is_centred: LayerNorm, which takes the mean off first."""
+    x = x - np.mean(x, axis=-1, keepdims=True) if is_centred else x
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + epsilon) * weight
 
 
@@ -139,6 +141,13 @@ def attend(
             total = total + np.exp(sinks[head] - top)
         out[:, head] = exponentials @ v[:, head // group] / total
     return out
+
+
+def _normalized(operation: Normalize, x: Array, typed: Callable[[str], Array]) -> Array:
+    heads = x.reshape(len(x), operation.heads or 1, -1)
+    weight = np.ones(1, x.dtype) if operation.weight is None else typed(operation.weight)
+    result = normalize(heads, weight, operation.epsilon, is_centred=operation.is_centred)
+    return (result if operation.bias is None else result + typed(operation.bias)).reshape(x.shape)
 
 
 @dataclass
@@ -238,10 +247,7 @@ class Oracle:
                 rows = self.weights.rows(operation.weight, tokens.ids).astype(self.dtype)
                 buffers[operation.out.name] = rows * self.dtype(operation.scale)
             case Normalize():
-                x = buffers[operation.x.name]
-                heads = x.reshape(len(x), operation.heads or 1, -1)
-                weight_values = np.ones(1, self.dtype) if operation.weight is None else typed(operation.weight)
-                result = normalize(heads, weight_values, operation.epsilon).reshape(x.shape)
+                result = _normalized(operation, buffers[operation.x.name], typed)
                 buffers[operation.out.name] = buffers[operation.out.name] + result if operation.add else result
             case Project():
                 for part in operation.parts:
@@ -280,6 +286,9 @@ class Oracle:
         match operation:
             case Gate():
                 gated = self.activate(buffers[operation.gate.name], operation.activation)
+                if operation.up is None:
+                    buffers[operation.gate.name] = gated
+                    return
                 up = buffers[operation.up.name][:, operation.up_start :][:, : operation.gate.width]
                 buffers[operation.gate.name] = gated * up
             case Scale():
@@ -297,10 +306,13 @@ class Oracle:
             if buffer is None:
                 continue
             heads = buffers[buffer.name].reshape(len(tokens.ids), -1, head_dim)
+            changes: list[Callable[[Array], Array]] = []
             if norm is not None:
-                heads = normalize(heads, typed(norm), operation.epsilon)
+                changes.append(partial(normalize, weight=typed(norm), epsilon=operation.epsilon))
             if operation.rope is not None:
-                heads = rotate(heads, tokens.positions, operation.rope)
+                changes.append(partial(rotate, positions=tokens.positions, rope=operation.rope))
+            for change in reversed(changes) if operation.norms_after else changes:
+                heads = change(heads)
             if operation.temperature is not None and buffer == operation.q:
                 steps = tokens.positions // operation.temperature.length
                 heads = heads * (1.0 + operation.temperature.scale * np.log1p(steps))[:, None, None].astype(self.dtype)

@@ -18,9 +18,9 @@ from models.formats import FORMATS
 from models.program import Activation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-STORE, ADD, SILU, GELU, SWIGLU, SIGMOID = range(6)
+STORE, ADD, SILU, GELU, SWIGLU, SIGMOID, RELU_SQUARED = range(7)
 ACTIVATIONS: dict[int, Activation] = {
-    SILU: "silu", GELU: "gelu_tanh", SWIGLU: "clamped_swiglu", SIGMOID: "sigmoid",
+    SILU: "silu", GELU: "gelu_tanh", SWIGLU: "clamped_swiglu", SIGMOID: "sigmoid", RELU_SQUARED: "relu_squared",
 }  # fmt: skip
 
 

@@ -16,7 +16,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "architectures"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.gguf")))
 CPU_ONLY = frozenset(
-    {"gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "qwen2moe", "olmoe", "granitemoe"}
+    (
+        *("cohere2", "command-r", "command-r-plus", "hunyuan-dense"),
+        *("gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "qwen2moe", "olmoe"),
+        "granitemoe",
+    )
 )
 """Those with operations that no GPU kernel does."""
 

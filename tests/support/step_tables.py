@@ -74,6 +74,9 @@ class Shuffle:
             "num_blocks": 0,
             "count": self._count.ctypes.data,
             "heads": 1,
+            "bias": 0,
+            "own_bytes": 0,
+            "is_centred": 0,
         }
         layout = operands.NORMALIZE
         yield Step(kernel="row-normalize", layout=layout, values=values, fixed=1, count="num_tokens", per_chunk=1)

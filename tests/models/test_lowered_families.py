@@ -1,0 +1,84 @@
+"""What single families' programs do that others' don't: which layers rotate, which norms there are, what is scaled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from model_shapes import small_metadata, small_shapes
+
+from models.architectures import find_architecture
+from models.errors import TensorError
+from models.hyperparameters import architecture_name, read_hyperparameters
+from models.lowering import lower
+from models.program import GatedProject, Normalize, Program, Project, RotateAndStore
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def lowered(metadata: dict[str, Any], shapes: Shapes | None = None) -> Program:
+    architecture = find_architecture(architecture_name(metadata))
+    numbers = read_hyperparameters(metadata, architecture.mathematics)
+    return lower(architecture, numbers, small_shapes(metadata) if shapes is None else shapes)
+
+
+def first_frequency(program: Program, layer_idx: int) -> float:
+    """The frequency of the first pair of a layer's rotation."""
+    return next(
+        operation.rope.frequencies[0]
+        for operation in program.operations
+        if isinstance(operation, RotateAndStore) and operation.layer_idx == layer_idx and operation.rope is not None
+    )
+
+
+def test_only_layers_with_a_window_rotate_in_exaone_and_all_where_there_is_none() -> None:
+    def rotates(**overrides: Any) -> list[bool]:
+        operations = lowered(small_metadata("exaone4", **overrides)).operations
+        return [operation.rope is not None for operation in operations if isinstance(operation, RotateAndStore)]
+
+    assert rotates() == [True, True, True, False, True, True, True]
+    assert rotates(attention__sliding_window_pattern=[False] * 6 + [True]) == [False] * 6 + [True]
+    assert rotates(attention__sliding_window=None) == [True] * 7
+
+
+def test_layers_of_olmo_with_a_window_turn_by_unscaled_frequencies() -> None:
+    scaled = {"rope__scaling__type": "linear", "rope__scaling__factor": 8.0, "attention__sliding_window": 512}
+    program = lowered(small_metadata("olmo2", **scaled))
+    assert [first_frequency(program, layer_idx) for layer_idx in (0, 3)] == [1.0, 0.125]
+    assert [layer.window for layer in program.kv_layers.values()] == [512, 512, 512, None, 512, 512, 512]
+    assert first_frequency(lowered(small_metadata("olmo2", rope__scaling__factor=8.0)), 0) == 0.125
+
+
+def test_where_there_is_no_norm_before_them_gate_and_up_read_what_attention_read() -> None:
+    program = lowered(small_metadata("cohere2"))
+    norms = [operation for operation in program.operations if isinstance(operation, Normalize)]
+    assert [norm.layer_idx for norm in norms] == [0, 1, 2, 3, 4, 5, 6, None] and all(norm.is_centred for norm in norms)
+    read = {operation.x for operation in program.operations if isinstance(operation, GatedProject)}
+    assert read == {norms[0].out}
+    rotates = [operation.rope is not None for operation in program.operations if isinstance(operation, RotateAndStore)]
+    assert rotates == [True, True, True, False, True, True, True]
+
+
+def test_a_window_that_a_file_keeps_silent_about_is_the_familys() -> None:
+    silent = lowered(small_metadata("cohere2", attention__sliding_window=None))
+    none = lowered(small_metadata("cohere2", attention__sliding_window=0))
+    assert [layer.window for layer in silent.kv_layers.values()] == [4096, 4096, 4096, None, 4096, 4096, 4096]
+    assert [layer.window for layer in none.kv_layers.values()] == [None] * 7
+
+
+@pytest.mark.parametrize(("family", "scale"), [("cohere2", 0.25), ("granite", 4.0)])
+def test_logits_are_multiplied_or_divided_by_the_files_scale(family: str, scale: float) -> None:
+    heads = [lowered(small_metadata(family, **{"logit_scale": value})).operations[-1] for value in (0.25, None)]
+    assert all(isinstance(head, Project) for head in heads)
+    assert [getattr(head, "scale", None) for head in heads] == [scale, {"cohere2": 0.0625}.get(family)]
+
+
+def test_norms_of_each_head_are_used_where_a_file_has_them() -> None:
+    metadata = small_metadata("command-r")
+    shapes = {name: shape for name, shape in small_shapes(metadata).items() if "attn_q_norm" not in name}
+    without = {name: shape for name, shape in shapes.items() if "attn_k_norm" not in name}
+    norms = [operation for operation in lowered(metadata).operations if isinstance(operation, Normalize)]
+    assert [norm.heads for norm in norms if norm.layer_idx == 0] == [None, 4, 2]
+    assert not any(isinstance(one, Normalize) and one.heads for one in lowered(metadata, without).operations)
+    with pytest.raises(TensorError, match=r"attn_q_norm"):
+        lowered(metadata, shapes)
