@@ -29,6 +29,8 @@ QWEN2 = Architecture(
     required_biases="qkv",
 )
 
+EXAONE = Architecture(name="exaone", rope_pairing="halves", activation="silu")
+
 QWEN3 = Architecture(
     name="qwen3",
     rope_pairing="halves",
@@ -135,6 +137,53 @@ HUNYUAN_DENSE = Architecture(
     norms_after_rotation=True,
 )
 
+STARCODER2 = Architecture(
+    name="starcoder2",
+    rope_pairing="halves",
+    activation="gelu_tanh",
+    required_biases="all",
+    norm="layer",
+    requires_norm_bias=True,
+    is_ungated=True,
+    has_windows=True,
+    window=4096,
+    mathematics=frozenset({LAYER_NORM_EPSILON}),
+)
+
+# StableLM 2 12B has norms of each head, and branches that read alike.
+STABLELM = Architecture(
+    name="stablelm",
+    rope_pairing="halves",
+    activation="silu",
+    norm="layer",
+    requires_norm_bias=True,
+    qk_norm="each",
+    may_be_parallel=True,
+    mathematics=frozenset({LAYER_NORM_EPSILON}),
+)
+
+NEMOTRON = Architecture(
+    name="nemotron",
+    rope_pairing="halves",
+    activation="relu_squared",
+    norm="layer",
+    requires_norm_bias=True,
+    is_ungated=True,
+    mathematics=frozenset({LAYER_NORM_EPSILON}),
+)
+
+ARCEE = Architecture(name="arcee", rope_pairing="neighbours", activation="relu_squared", is_ungated=True)
+
+PHI2 = replace(STARCODER2, name="phi2", may_be_parallel=True, has_windows=False, window=None)
+
+GEMMA = Architecture(
+    name="gemma",
+    rope_pairing="halves",
+    activation="gelu_tanh",
+    suffers_from_rounding=True,
+    embedding_scale="sqrt_width",
+)
+
 GEMMA2 = Architecture(
     name="gemma2",
     rope_pairing="halves",
@@ -228,7 +277,8 @@ QWEN2MOE = replace(
 )
 
 # Of models that see, the text: one of their rotation's three directions.
-QWEN3VL, QWEN3VLMOE = replace(QWEN3, name="qwen3vl"), replace(QWEN3MOE, name="qwen3vlmoe")
+QWEN2VL, QWEN3VL = replace(QWEN2, name="qwen2vl"), replace(QWEN3, name="qwen3vl")
+QWEN3VLMOE = replace(QWEN3MOE, name="qwen3vlmoe")
 
 GRANITEMOE = replace(GRANITE, name="granitemoe", mathematics=GRANITE.mathematics | {"expert_count"})
 
@@ -264,6 +314,14 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             COHERE2,
             COMMAND_R,
             HUNYUAN_DENSE,
+            STARCODER2,
+            STABLELM,
+            NEMOTRON,
+            ARCEE,
+            PHI2,
+            GEMMA,
+            QWEN2VL,
+            EXAONE,
             GEMMA2,
             GEMMA3,
             GEMMA4,

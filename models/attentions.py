@@ -57,7 +57,7 @@ class Attentions(LayerParts):
             for name, x in ((q_norm, q), (k_norm, k)):
                 if x is not None:
                     heads = x.width // cache.head_dim
-                    yield replace(self._norm(name, x, x, layer_idx), heads=heads, has_own_weights=True)
+                    yield replace(self._norm(name, x, x, layer_idx), bias=None, heads=heads, has_own_weights=True)
         if self.architecture.normalizes_values and v is not None:
             heads, epsilon = cache.num_kv_heads, numbers.norm_epsilon
             yield Normalize(x=v, weight=None, out=v, epsilon=epsilon, heads=heads, layer_idx=layer_idx)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,17 @@ def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from ((name, values) for name, values in model.named_buffers() if name.endswith(("_scalar", "t_bias")))
 
 
+def with_norms_together(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Norms of each head, which some checkpoints keep one by one, as one tensor."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for name, values in weights:
+        if match := re.fullmatch(r"(.+)\.norms\.\d+\.weight", name):
+            found.setdefault(f"{match[1]}.weight", []).append(values)
+        else:
+            yield name, values
+    yield from ((name, torch.stack(norms)) for name, norms in found.items())
+
+
 def adds_one(family: Family, name: str) -> bool:
     """Whether a norm's weights are kept less one."""
     return family.adds_one and "linear_attn." not in name
@@ -76,7 +87,7 @@ def adds_one(family: Family, name: str) -> bool:
 
 def is_matrix(name: str, values: Any) -> bool:
     """A weight that the file holds in blocks."""
-    return values.ndim >= 2 and not name.endswith(("_bias", "_norm.weight", "conv.conv.weight", "conv1d.weight"))
+    return values.ndim >= 2 and not name.endswith(("_bias", "norm.weight", "conv.conv.weight", "conv1d.weight"))
 
 
 def is_router(name: str) -> bool:
@@ -109,7 +120,7 @@ def permuted(raw: np.ndarray, num_heads: int) -> np.ndarray:
 def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GGMLQuantizationType]]:
     """Name, bytes or floats, and format of every tensor of the file."""
     names = {**NAMES, **family.names}
-    for name, parameter in weights_of(model):
+    for name, parameter in with_norms_together(weights_of(model)):
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         values = parameter.detach().float().numpy()
@@ -120,7 +131,7 @@ def tensors_of(family: Family, model: Any) -> Iterator[tuple[str, np.ndarray, GG
         if ".experts." in f".{place}." or place.endswith(("put_linear",)) and values.ndim == 3:
             yield from expert_tensors(family, block, name, values)
             continue
-        if "norm" in name and adds_one(family, name):
+        if "norm" in name and kind == "weight" and adds_one(family, name):
             values = values + 1.0
         if place.endswith("A_log"):
             values = -np.exp(values)
@@ -238,8 +249,8 @@ def write_file(path: Path, family: Family, model: Any) -> None:
         "rope.dimension_count": head_dim,
     } | dict(family.keys)
     for key, value in keys.items():
-        adders = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
-        adders[type(value)](f"{family.architecture}.{key}", value)
+        adders = {bool: writer.add_bool, str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+        adders.get(type(value), writer.add_array)(f"{family.architecture}.{key}", value)
     for name, raw, kind in tensors_of(family, model):
         writer.add_tensor(name, raw, raw_dtype=kind)
     writer.write_header_to_file()

@@ -234,6 +234,55 @@ FAMILIES: Mapping[str, Family] = {
         },
         keys={"rope.freq_base": 10000.0 * 50.0 ** (32 / 30), "rope.scaling.type": "none"},
     ),
+    "starcoder2": Family(
+        architecture="starcoder2", model="Starcoder2", has_layer_norm=True,
+        names={"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+        config={"norm_epsilon": EPSILON, "sliding_window": 20, "tie_word_embeddings": True},
+        keys={"attention.sliding_window": 20},
+    ),
+    "stablelm": Family(
+        architecture="stablelm", model="StableLm", has_layer_norm=True,
+        config={
+            "layer_norm_eps": EPSILON, "use_qkv_bias": True, "rope_parameters": rope(partial_rotary_factor=0.25),
+        },
+        keys={"rope.dimension_count": 4, "use_parallel_residual": False},
+    ),
+    "stablelm-12b": Family(
+        architecture="stablelm", model="StableLm", has_layer_norm=True,
+        names={"self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm"},
+        config={
+            "layer_norm_eps": EPSILON, "qk_layernorm": True, "use_parallel_residual": True,
+            "rope_parameters": rope(partial_rotary_factor=0.25),
+        },
+        keys={"rope.dimension_count": 4, "use_parallel_residual": True},
+    ),
+    "nemotron": Family(
+        architecture="nemotron", model="Nemotron", has_layer_norm=True, adds_one=True,
+        config={"norm_eps": EPSILON, "rope_parameters": rope(partial_rotary_factor=0.5)},
+        keys={"rope.dimension_count": 8, "rope.scaling.type": "none"},
+    ),
+    "arcee": Family(
+        architecture="arcee", model="Arcee", permutes=True, config={"rope_parameters": rope("yarn", **YARN)},
+        keys=YARN_KEYS,
+    ),
+    "phi2": Family(
+        architecture="phi2", model="Phi", has_layer_norm=True,
+        names={
+            "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
+            "model.final_layernorm": "output_norm",
+        },
+        config={
+            "layer_norm_eps": EPSILON, "num_key_value_heads": 4, "intermediate_size": 256,
+            "rope_parameters": rope(partial_rotary_factor=0.5),
+        },
+        keys={"rope.dimension_count": 8},
+    ),
+    "gemma": Family(
+        architecture="gemma", model="Gemma", adds_one=True,
+        config={"head_dim": 32, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh"},
+    ),
+    "qwen2vl": Family(architecture="qwen2vl", model="Qwen2", keys={"rope.dimension_sections": [2, 3, 3, 0]}),
+    "exaone": Family(architecture="exaone", model="Llama", config={"rope_parameters": LLAMA3}),
     "gemma2": Family(
         architecture="gemma2", model="Gemma2", names=FOUR_NORMS, adds_one=True,
         config={

@@ -16,7 +16,8 @@ def test_a_declaration_gives_llama_cpps_logits_but_for_what_is_known_to_differ(n
     peer = peer_of(name)
     assert peer is not None
     found = peer_like_logits(name, references_of(name)[0].ids)
-    assert relative_error(found, peer.plain) < (3e-4 if name.startswith("gemma") else 1e-5)
+    has_table = name in DIFFERENCES and "GELU" in DIFFERENCES[name].words
+    assert relative_error(found, peer.plain) < (3e-4 if has_table else 1e-5)
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)

@@ -11,7 +11,7 @@ from models.architectures import find_architecture
 from models.errors import TensorError
 from models.hyperparameters import architecture_name, read_hyperparameters
 from models.lowering import lower
-from models.program import GatedProject, Normalize, Program, Project, RotateAndStore
+from models.program import Gate, GatedProject, Normalize, Program, Project, RotateAndStore
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -71,6 +71,30 @@ def test_logits_are_multiplied_or_divided_by_the_files_scale(family: str, scale:
     heads = [lowered(small_metadata(family, **{"logit_scale": value})).operations[-1] for value in (0.25, None)]
     assert all(isinstance(head, Project) for head in heads)
     assert [getattr(head, "scale", None) for head in heads] == [scale, {"cohere2": 0.0625}.get(family)]
+
+
+def test_a_feed_forward_without_a_gate_is_a_product_and_an_activation() -> None:
+    program = lowered(small_metadata("nemotron"))
+    assert not any(isinstance(operation, GatedProject) for operation in program.operations)
+    gates = [operation for operation in program.operations if isinstance(operation, Gate)]
+    assert [(gate.up, gate.activation, gate.layer_idx) for gate in gates] == [
+        (None, "relu_squared", layer_idx) for layer_idx in range(7)
+    ]
+    downs = [op for op in program.operations if isinstance(op, Project) and "ffn_down" in op.parts[0].weight]
+    assert {operation.x for operation in downs} == {gate.gate for gate in gates}
+
+
+def test_a_family_whose_files_may_have_a_norm_before_the_feed_forward_uses_it() -> None:
+    metadata = small_metadata("stablelm")
+    shapes = {name: shape for name, shape in small_shapes(metadata).items() if "ffn_norm" not in name}
+
+    def norms(shapes: Shapes | None) -> list[str]:
+        operations = lowered(metadata, shapes).operations
+        found = [str(op.weight).split(".")[2] for op in operations if isinstance(op, Normalize) and op.layer_idx == 3]
+        return sorted(found)
+
+    assert norms(None) == ["attn_k_norm", "attn_norm", "attn_q_norm", "ffn_norm"]
+    assert norms(shapes) == ["attn_k_norm", "attn_norm", "attn_q_norm"]
 
 
 def test_norms_of_each_head_are_used_where_a_file_has_them() -> None:

@@ -12,7 +12,8 @@ VOCAB_SIZE = 96
 _WITH_EXPERTS = (
     "qwen2moe", "qwen3moe", "qwen3vlmoe", "granitemoe", "olmoe", "gpt-oss", "qwen35moe", "qwen3next", "lfm2moe",
 )  # fmt: skip
-_LAYER_NORM = ("cohere2", "command-r")
+_NORM_BIASES, _ALL_BIASES = ("stablelm", "nemotron", "starcoder2", "phi2"), ("starcoder2", "phi2")
+_LAYER_NORM = ("cohere2", "command-r", *_NORM_BIASES)
 _SHORT, _DELTA = ("lfm2", "lfm2moe"), ("qwen35", "qwen35moe", "qwen3next")
 
 
@@ -30,7 +31,7 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 1_000_000.0,
     }
-    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3", "exaone4", "cohere2"):
+    if architecture in ("gemma2", "gemma3", "gpt-oss", "phi3", "exaone4", "cohere2", "starcoder2"):
         numbers["attention.sliding_window"] = 512
     if architecture in _LAYER_NORM:
         numbers["attention.layer_norm_epsilon"] = numbers.pop("attention.layer_norm_rms_epsilon")
@@ -93,7 +94,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         if architecture in ("gpt-oss", "seed_oss", *_DELTA):
             block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
         block |= {"attn_sinks.weight": (number("attention.head_count"),)} if architecture == "gpt-oss" else {}
-        if architecture in ("qwen2", "qwen2moe", "seed_oss", "gpt-oss"):
+        if architecture in ("qwen2", "qwen2moe", "qwen2vl", "seed_oss", "gpt-oss"):
             block |= {"attn_q.bias": (q_width,), "attn_k.bias": (kv_width,), "attn_v.bias": (kv_width,)}
         if architecture in _DELTA:
             block["attn_q.weight"] = (2 * q_width, width)
@@ -102,6 +103,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= _short_convolution(width) if architecture in _SHORT else _delta_net(width, architecture)
         for name in _LACKING.get(architecture, ()):
             del block[name]
+        block |= _biases(architecture, block)
         experts = metadata.get(f"{architecture}.expert_count")
         if experts and layer_idx >= metadata.get(f"{architecture}.leading_dense_block_count", 0):
             each = metadata.get(f"{architecture}.expert_feed_forward_length", feed_forward)
@@ -112,7 +114,14 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             block |= {"exp_probs_b.bias": (experts,)} if architecture == "lfm2moe" else {}
             block |= _shared_expert(width) if architecture in (*_DELTA, "qwen2moe") else {}
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
-    return shapes
+    return shapes | _biases(architecture, {output_norm: (width,)})
+
+
+def _biases(architecture: str, weights: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Of norms, and of products where the family has them; norms of each head have none."""
+    chosen = {"attn_norm.weight", "ffn_norm.weight", "output_norm.weight"} if architecture in _NORM_BIASES else set()
+    chosen |= set(weights) if architecture in _ALL_BIASES else set()
+    return {name.replace(".weight", ".bias"): shape[:1] for name, shape in weights.items() if name in chosen}
 
 
 _LACKING: Mapping[str, tuple[str, ...]] = {
@@ -120,6 +129,10 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "exaone4": ("attn_norm.weight", "ffn_norm.weight"),
     "cohere2": ("ffn_norm.weight",),
     "command-r": ("ffn_norm.weight",),
+    "starcoder2": ("ffn_gate.weight",),
+    "nemotron": ("ffn_gate.weight",),
+    "arcee": ("ffn_gate.weight",),
+    "phi2": ("ffn_gate.weight", "ffn_norm.weight"),
 }
 _HEAD_NORMS = ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4", "hunyuan-dense", *_SHORT, *_DELTA)
 
@@ -131,7 +144,7 @@ def _norms_beside(metadata: Mapping[str, Any], width: int, q_width: int, kv_widt
     block: dict[str, tuple[int, ...]] = {}
     if architecture in _HEAD_NORMS:
         block |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
-    if architecture == "command-r":
+    if architecture in ("command-r", "stablelm"):
         block["attn_q_norm.weight"] = (q_width // head_dim, head_dim)
         block["attn_k_norm.weight"] = (kv_width // head_dim, head_dim)
     if architecture in ("olmo2", "olmoe"):

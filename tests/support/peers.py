@@ -20,7 +20,7 @@ from models.description import load_description
 from models.gguf_file import ModelFile, open_model_file
 from models.hyperparameters import read_hyperparameters
 from models.lowering import lower
-from models.program import Activation, Attend, Program
+from models.program import Activation, Attend, Normalize, Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -71,6 +71,15 @@ def _without_window(file: ModelFile) -> Program:
     return replace(program, operations=tuple(operations))
 
 
+def _without_epsilon(file: ModelFile) -> Program:
+    program = load_description(file).program
+    operations = (
+        replace(operation, epsilon=0.0) if isinstance(operation, Normalize) else operation
+        for operation in program.operations
+    )
+    return replace(program, operations=tuple(operations))
+
+
 def _with_truncated_yarn(file: ModelFile) -> Program:
     architecture = replace(ARCHITECTURES["gpt-oss"], truncates_yarn=True)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
@@ -86,7 +95,9 @@ def _gelu_of_halves(x: Array, activation: Activation) -> Array:
 
 
 _GELU = Difference(words="looks the GELU up in a table of float16 numbers", activate=_gelu_of_halves)
+_WINDOW = Difference(words="attends to everything: it leaves this family's window out", program=_without_window)
 DIFFERENCES: Mapping[str, Difference] = {
+    "gemma": _GELU,
     "gemma2": _GELU,
     "gemma3": _GELU,
     "gemma4": _GELU,
@@ -95,6 +106,9 @@ DIFFERENCES: Mapping[str, Difference] = {
         words="rounds the ends of YaRN's ramp to whole pairs, which this family's configuration says not to do",
         program=_with_truncated_yarn,
     ),
-    "phi3": Difference(words="attends to everything: it leaves this family's window out", program=_without_window),
+    "phi2": _GELU,
+    "phi3": _WINDOW,
+    "qwen2vl": Difference(words="reads no epsilon of this family's norms: it takes 0", program=_without_epsilon),
+    "starcoder2": replace(_GELU, words=f"{_WINDOW.words}; it {_GELU.words}", program=_without_window),
 }
 """By the model's name."""

@@ -17,7 +17,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "architectures"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.gguf")))
 CPU_ONLY = frozenset(
     (
-        *("cohere2", "command-r", "command-r-plus", "hunyuan-dense"),
+        *("cohere2", "command-r", "command-r-plus", "hunyuan-dense", "starcoder2", "stablelm", "stablelm-12b"),
+        *("nemotron", "arcee", "phi2"),
         *("gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "qwen2moe", "olmoe"),
         "granitemoe",
     )
