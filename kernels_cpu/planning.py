@@ -29,6 +29,7 @@ from models.program import (
     WeighRows,
     buffers_of,
     multiplied_weights,
+    weights_of,
 )
 from models.recurrence import Convolve, DeltaRule
 from models.segments import Segment
@@ -79,8 +80,8 @@ class PlanMaker:
         match operation:
             case Embed(weight=weight):
                 self._add_matrix((weight,))
-            case Normalize(weight=str(weight)) | Scale(weight=weight):
-                self._add_vectors(weight)
+            case Normalize() | Scale():
+                self._add_vectors(*weights_of(operation))
             case Project(x=x, parts=parts):
                 for part in parts:
                     self._add_product((part.weight,), x, self._terms(operation))

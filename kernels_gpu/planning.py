@@ -17,6 +17,7 @@ from models.program import (
     Attend,
     Buffer,
     Embed,
+    Gate,
     GatedProject,
     MixExperts,
     Normalize,
@@ -56,7 +57,8 @@ class PlanMaker:
             )
         if any(map(_is_unknown, segment.program.operations)):
             raise UnsupportedError(
-                "the model has operations that the GPU kernels can't do yet (values normalised without weights, scaled"
+                "the model has operations that the GPU kernels can't do yet (values normalised without weights or as"
+                " LayerNorm does, heads that turn before they are normalised, a feed-forward without a gate, scaled"
                 " layers, experts that are weighed in other ways): load it on the CPU"
             )
         for operation in segment.operations:
@@ -149,8 +151,12 @@ class PlanMaker:
 
 def _is_unknown(operation: Operation) -> bool:
     match operation:
-        case Scale() | WeighRows() | Normalize(weight=None) | RotateAndStore(k=None):
+        case Scale() | WeighRows() | Normalize(weight=None) | RotateAndStore(k=None) | Gate(up=None):
             return True
+        case RotateAndStore():
+            return operation.norms_after
+        case Normalize():
+            return operation.is_centred or operation.bias is not None or operation.has_own_weights
         case MixExperts():
             return operation.weighing != "softmax" or operation.router_x is not None or operation.scale != 1.0
         case _:
