@@ -18,6 +18,7 @@ from kernels_gpu.precision import Precision, terms_for
 from kernels_gpu.product_steps import PRODUCT_THREADS, gated, pieces_of, project
 from models.program import (
     Attend,
+    Buffer,
     Embed,
     Gate,
     GatedProject,
@@ -64,8 +65,8 @@ class StepMaker:
                 yield from project(pieces, operation)
             case GatedProject():
                 yield from gated(pieces, operation)
-            case Gate():
-                yield from pieces.gate(operation.gate, operation.up, operation.activation)
+            case Gate(up=Buffer() as up):
+                yield from pieces.gate(operation.gate, up, operation.activation)
             case MixExperts():
                 yield from ExpertSteps(pieces, operation).all()
             case RotateAndStore():

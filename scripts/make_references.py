@@ -24,8 +24,9 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 import transformers  # pyright: ignore[reportMissingImports]
 from gguf import GGMLQuantizationType, GGUFWriter, quants
-from reference_families import EPSILON, FAMILIES, LONG, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
+from reference_families import FAMILIES
 from reference_names import NAMES
+from reference_shapes import EPSILON, LONG, NUM_TOKENS, SHAPE, VOCAB_SIZE, Family, rope
 
 # Places whose names in the file are whole.
 WHOLE_NAMES = (
