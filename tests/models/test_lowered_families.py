@@ -59,10 +59,12 @@ def test_where_there_is_no_norm_before_them_gate_and_up_read_what_attention_read
     assert rotates == [True, True, True, False, True, True, True]
 
 
-def test_a_window_that_a_file_keeps_silent_about_is_the_familys() -> None:
-    silent = lowered(small_metadata("cohere2", attention__sliding_window=None))
-    none = lowered(small_metadata("cohere2", attention__sliding_window=0))
-    assert [layer.window for layer in silent.kv_layers.values()] == [4096, 4096, 4096, None, 4096, 4096, 4096]
+@pytest.mark.parametrize(("family", "global_layer"), [("cohere2", 3), ("starcoder2", None)])
+def test_a_window_that_a_file_keeps_silent_about_is_the_familys(family: str, global_layer: int | None) -> None:
+    silent = lowered(small_metadata(family, attention__sliding_window=None))
+    none = lowered(small_metadata(family, attention__sliding_window=0))
+    expected = [None if layer_idx == global_layer else 4096 for layer_idx in range(7)]
+    assert [layer.window for layer in silent.kv_layers.values()] == expected
     assert [layer.window for layer in none.kv_layers.values()] == [None] * 7
 
 
