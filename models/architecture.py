@@ -32,9 +32,9 @@ class Architecture:
     required_biases: a file without biases of Q, K and V, or of all products in layers, is refused; elsewhere biases are
         used where a file has them.  requires_norm_bias: the same of norms.
     norm: root mean square, or LayerNorm, which takes the mean off first.
-    qk_norm: before they are rotated, every head of q and k is normalised, or the row of all heads; "each": where the
-        file has such norms, every head with weights of its own.  norms_after_rotation: they are normalised when they
-        have been rotated.
+    qk_norm: before they are rotated, every head of q and k is normalised, or the row of all heads; "each": every
+        head with weights of its own.  may_lack_qk_norm: not where the file has no such weights.
+        norms_after_rotation: they are normalised when they have been rotated.
     has_pre_norms, has_post_norms: a branch's input is normalised; its result is, before it joins the hidden state.
     feed_forward_norm: what the file calls the norm before gate and up.  may_be_parallel: where the file has no such
         norm, they read what attention reads.  is_ungated: there is no gate, down(activation(up x)).
@@ -70,6 +70,7 @@ class Architecture:
     requires_norm_bias: bool = False
     norm: NormKind = "root_mean_square"
     qk_norm: QkNorm = "none"
+    may_lack_qk_norm: bool = False
     norms_after_rotation: bool = False
     has_pre_norms: bool = True
     has_post_norms: bool = False

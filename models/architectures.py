@@ -126,7 +126,13 @@ COHERE2 = Architecture(
 )
 
 COMMAND_R = replace(
-    COHERE2, name="command-r", qk_norm="each", global_every=None, window=None, rotates_local_alone=False
+    COHERE2,
+    name="command-r",
+    qk_norm="each",
+    may_lack_qk_norm=True,
+    global_every=None,
+    window=None,
+    rotates_local_alone=False,
 )
 
 HUNYUAN_DENSE = Architecture(
@@ -158,6 +164,7 @@ STABLELM = Architecture(
     norm="layer",
     requires_norm_bias=True,
     qk_norm="each",
+    may_lack_qk_norm=True,
     may_be_parallel=True,
     mathematics=frozenset({LAYER_NORM_EPSILON}),
 )
@@ -293,6 +300,19 @@ OLMOE = Architecture(
 
 GLM4 = Architecture(name="glm4", rope_pairing="neighbours", activation="silu", has_post_norms=True)
 
+GLM4MOE = Architecture(
+    name="glm4moe",
+    rope_pairing="halves",
+    activation="silu",
+    qk_norm="heads",
+    may_lack_qk_norm=True,
+    feed_forward_norm="post_attention_norm",
+    expert_weighing="normalized_sigmoid",
+    requires_preferences=True,
+    shared_expert="plain",
+    mathematics=frozenset({"expert_count", "expert_shared_count"}),
+)
+
 SEED_OSS = replace(QWEN2, name="seed_oss", feed_forward_norm="post_attention_norm")
 
 ERNIE4_5 = Architecture(name="ernie4_5", rope_pairing="neighbours", activation="silu", rope_base=500_000.0)
@@ -337,6 +357,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             GRANITEMOE,
             OLMOE,
             GLM4,
+            GLM4MOE,
             SEED_OSS,
             ERNIE4_5,
         )

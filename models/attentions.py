@@ -51,9 +51,9 @@ class Attentions(LayerParts):
         if has_gates:
             yield Separate(x=outs["q"], first=q, second=query_gate, run=cache.head_dim, layer_idx=layer_idx)
         q_norm, k_norm = f"{block}.attn_q_norm", f"{block}.attn_k_norm"
-        if self.architecture.qk_norm == "rows":
+        if self.qk_norm == "rows":
             yield from (self._norm(name, x, x, layer_idx) for name, x in ((q_norm, q), (k_norm, k)) if x is not None)
-        if self.norms_each:
+        if self.qk_norm == "each":
             for name, x in ((q_norm, q), (k_norm, k)):
                 if x is not None:
                     heads = x.width // cache.head_dim
@@ -61,7 +61,7 @@ class Attentions(LayerParts):
         if self.architecture.normalizes_values and v is not None:
             heads, epsilon = cache.num_kv_heads, numbers.norm_epsilon
             yield Normalize(x=v, weight=None, out=v, epsilon=epsilon, heads=heads, layer_idx=layer_idx)
-        has_head_norms = self.architecture.qk_norm == "heads"
+        has_head_norms = self.qk_norm == "heads"
         yield RotateAndStore(
             q=q,
             k=k,

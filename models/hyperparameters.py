@@ -30,6 +30,7 @@ _SPECIAL_KEYS: Mapping[str, str] = {
     "expert_group_count": "experts chosen by groups",
     "pooling_type": "embeddings instead of text",
 }
+_HARMLESS: Mapping[str, object] = {"expert_group_count": 1}  # of all experts, one group
 LAYER_NORM_EPSILON = "attention.layer_norm_epsilon"
 # Larger counts than any model has: beyond them a number is damage.
 _MOST_LAYERS = 4096
@@ -148,6 +149,8 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
     widths = keys.integers("feed_forward_length", num_layers)
     feed_forward_width = max(widths)
     num_experts, num_used_experts = _experts(keys)
+    expert_width = keys.optional_integer("expert_feed_forward_length", at_least=0) or feed_forward_width
+    num_shared = keys.optional_integer("expert_shared_count", at_least=0, at_most=_MOST_EXPERTS) or 0
     return Hyperparameters(
         architecture=architecture,
         context_length=context_length,
@@ -173,7 +176,7 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         attention_temperature=keys.optional_number("attention.temperature_scale"),
         num_experts=num_experts,
         num_used_experts=num_used_experts,
-        expert_width=keys.optional_integer("expert_feed_forward_length", at_least=0) or feed_forward_width,
+        expert_width=expert_width,
         num_spare_layers=num_spare_layers,
         recurrent_layers=_flags(keys, "attention.recurrent_layers", num_layers, num_spare_layers) or recurrent_layers,
         attention_every=keys.optional_integer("full_attention_interval", at_most=_MOST_LAYERS),
@@ -188,6 +191,7 @@ def read_hyperparameters(metadata: Mapping[str, Any], mathematics: frozenset[str
         per_layer_width=keys.optional_integer("embedding_length_per_layer_input", at_least=0) or 0,
         num_dense_layers=keys.optional_integer("leading_dense_block_count", at_least=0, at_most=num_layers) or 0,
         shared_expert_width=keys.optional_integer("expert_shared_feed_forward_length", at_least=0)
+        or num_shared * expert_width
         or feed_forward_width,
         expert_weighing=_expert_weighing(keys),
         expert_weights_scale=keys.optional_number("expert_weights_scale"),
@@ -207,7 +211,7 @@ def architecture_name(metadata: Mapping[str, Any]) -> str:
 def _refuse_unknown_mathematics(keys: MetadataKeys, known: frozenset[str]) -> None:
     for key, meaning in _SPECIAL_KEYS.items():
         full_key, value = keys.find(key)
-        if value and key not in known:
+        if value and key not in known and _HARMLESS.get(key) != value:
             raise ArchitectureError(
                 f"{full_key} is {shown(value)}: Tandem can't run {meaning} in this architecture yet."
             )

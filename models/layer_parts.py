@@ -45,7 +45,8 @@ class LayerParts:
         self.sized: dict[str, dict[int, Buffer]] = {}
         self.window = architecture.window if facts.numbers.window is None else facts.numbers.window or None
         self.is_parallel = architecture.may_be_parallel and not self._has(architecture.feed_forward_norm)
-        self.norms_each = architecture.qk_norm == "each" and (self._has("attn_q_norm") or self._has("attn_k_norm"))
+        lacks_norms = architecture.may_lack_qk_norm and not self._has("attn_q_norm") and not self._has("attn_k_norm")
+        self.qk_norm = "none" if lacks_norms else architecture.qk_norm
         self.is_robust = width >= LEAST_ROBUST_WIDTH and not architecture.suffers_from_rounding
 
     def _has(self, name: str) -> bool:

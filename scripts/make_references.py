@@ -31,6 +31,7 @@ from reference_shapes import EPSILON, LONG, NUM_TOKENS, SHAPE, VOCAB_SIZE, Famil
 # Places whose names in the file are whole.
 WHOLE_NAMES = (
     "linear_attn.A_log", "linear_attn.dt_bias", "router.scale", "router.per_expert_scale", "feed_forward.expert_bias",
+    "mlp.gate.e_score_correction_bias",
 )  # fmt: skip
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "architectures"
 
@@ -67,7 +68,11 @@ def make_model(family: Family) -> torch.nn.Module:
 def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters, and the numbers that a checkpoint has beside them."""
     yield from model.named_parameters()
-    yield from ((name, values) for name, values in model.named_buffers() if name.endswith(("_scalar", "t_bias")))
+    yield from (
+        (name, values)
+        for name, values in model.named_buffers()
+        if name.endswith(("_scalar", "expert_bias", "correction_bias"))
+    )
 
 
 def with_norms_together(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -268,6 +268,24 @@ FAMILIES: Mapping[str, Family] = {
         config={"head_dim": 32, "attention_bias": True, "rope_parameters": rope(partial_rotary_factor=0.5)},
         keys={"rope.dimension_count": 16},
     ),
+    "glm4moe": Family(
+        architecture="glm4moe", model="Glm4Moe", expert_format="Q4_0",
+        names={
+            "post_attention_layernorm": "post_attention_norm", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+            **{f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+        },
+        config={
+            "head_dim": 32, "attention_bias": True, "rope_parameters": rope(partial_rotary_factor=0.5),
+            "use_qk_norm": True, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "n_shared_experts": 2, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "norm_topk_prob": True,
+            "n_group": 1, "topk_group": 1,
+        },
+        keys={
+            "rope.dimension_count": 16, "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32,
+            "expert_shared_count": 2, "leading_dense_block_count": 1, "expert_gating_func": 2,
+            "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_group_count": 1,
+        },
+    ),
     "seed-oss": Family(
         architecture="seed_oss", model="SeedOss", names={"post_attention_layernorm": "post_attention_norm"},
         config={"head_dim": 32, "attention_bias": True, "attention_out_bias": False, "residual_dropout": 0.0},

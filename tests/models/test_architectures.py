@@ -24,7 +24,7 @@ def test_a_declaration_is_frozen() -> None:
         find_architecture("llama").rope_base = 1.0  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("glm4moe", "glm4"), ("phi1", "phi3"), ("llama4", "llama")])
+@pytest.mark.parametrize(("name", "nearest"), [("glm5moe", "glm4moe"), ("phi1", "phi3"), ("llama4", "llama")])
 def test_an_unknown_architecture_is_told_what_there_is_and_what_is_nearest(name: str, nearest: str) -> None:
     with pytest.raises(ArchitectureError) as caught:
         find_architecture(name)

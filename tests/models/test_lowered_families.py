@@ -8,7 +8,7 @@ import pytest
 from model_shapes import small_metadata, small_shapes
 
 from models.architectures import find_architecture
-from models.errors import TensorError
+from models.errors import ArchitectureError, TensorError
 from models.hyperparameters import architecture_name, read_hyperparameters
 from models.lowering import lower
 from models.program import Gate, GatedProject, Normalize, Program, Project, RotateAndStore
@@ -97,6 +97,14 @@ def test_a_family_whose_files_may_have_a_norm_before_the_feed_forward_uses_it() 
 
     assert norms(None) == ["attn_k_norm", "attn_norm", "attn_q_norm", "ffn_norm"]
     assert norms(shapes) == ["attn_k_norm", "attn_norm", "attn_q_norm"]
+
+
+def test_one_group_of_experts_is_none_and_shared_ones_count_together() -> None:
+    metadata = small_metadata("glm4moe", expert_group_count=1)
+    widths = {op.out.width for op in lowered(metadata).operations if isinstance(op, GatedProject) and "_sh" in op.gate}
+    assert widths == {2 * 32}
+    with pytest.raises(ArchitectureError, match=r"expert_group_count is 4: .*chosen by groups"):
+        lowered(small_metadata("glm4moe", expert_group_count=4))
 
 
 def test_norms_of_each_head_are_used_where_a_file_has_them() -> None:

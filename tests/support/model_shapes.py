@@ -11,6 +11,7 @@ from typing import Any
 VOCAB_SIZE = 96
 _WITH_EXPERTS = (
     "qwen2moe", "qwen3moe", "qwen3vlmoe", "granitemoe", "olmoe", "gpt-oss", "qwen35moe", "qwen3next", "lfm2moe",
+    "glm4moe",
 )  # fmt: skip
 _NORM_BIASES, _ALL_BIASES = ("stablelm", "nemotron", "starcoder2", "phi2"), ("starcoder2", "phi2")
 _LAYER_NORM = ("cohere2", "command-r", *_NORM_BIASES)
@@ -44,6 +45,8 @@ def small_metadata(architecture: str, **overrides: object) -> dict[str, Any]:
         numbers |= {"feed_forward_length": [80] * 5 + [160] * 2, "attention.head_count_kv": [2, 1] * 3 + [2]}
     if architecture in (*_DELTA[1:], "qwen2moe"):
         numbers |= {"expert_shared_feed_forward_length": 64}
+    if architecture == "glm4moe":
+        numbers |= {"leading_dense_block_count": 2, "expert_gating_func": 2, "expert_shared_count": 2}
     if architecture == "lfm2moe":
         numbers |= {"leading_dense_block_count": 2, "expert_gating_func": 2}
     if architecture in _SHORT:
@@ -91,7 +94,7 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             "ffn_down.weight": (width, feed_forward),
         }
         block |= _norms_beside(metadata, width, q_width, kv_width)
-        if architecture in ("gpt-oss", "seed_oss", *_DELTA):
+        if architecture in ("gpt-oss", "seed_oss", "glm4moe", *_DELTA):
             block["post_attention_norm.weight"] = block.pop("ffn_norm.weight")
         block |= {"attn_sinks.weight": (number("attention.head_count"),)} if architecture == "gpt-oss" else {}
         if architecture in ("qwen2", "qwen2moe", "qwen2vl", "seed_oss", "gpt-oss"):
@@ -111,8 +114,10 @@ def small_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 del block[f"{name}.weight"]
             block |= {"ffn_gate_inp.weight": (experts, width), "ffn_down_exps.weight": (experts, width, each)}
             block |= {f"ffn_{name}_exps.weight": (experts, each, width) for name in ("gate", "up")}
-            block |= {"exp_probs_b.bias": (experts,)} if architecture == "lfm2moe" else {}
-            block |= _shared_expert(width) if architecture in (*_DELTA, "qwen2moe") else {}
+            block |= {"exp_probs_b.bias": (experts,)} if architecture in ("lfm2moe", "glm4moe") else {}
+            block |= _shared_expert(width) if architecture in (*_DELTA, "qwen2moe", "glm4moe") else {}
+            if architecture == "glm4moe":
+                del block["ffn_gate_inp_shexp.weight"]
         shapes |= {f"blk.{layer_idx}.{name}": shape for name, shape in block.items()}
     return shapes | _biases(architecture, {output_norm: (width,)})
 
@@ -134,7 +139,18 @@ _LACKING: Mapping[str, tuple[str, ...]] = {
     "arcee": ("ffn_gate.weight",),
     "phi2": ("ffn_gate.weight", "ffn_norm.weight"),
 }
-_HEAD_NORMS = ("gemma3", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4", "hunyuan-dense", *_SHORT, *_DELTA)
+_HEAD_NORMS = (
+    "gemma3",
+    "qwen3",
+    "qwen3moe",
+    "qwen3vl",
+    "qwen3vlmoe",
+    "exaone4",
+    "hunyuan-dense",
+    "glm4moe",
+    *_SHORT,
+    *_DELTA,
+)
 
 
 def _norms_beside(metadata: Mapping[str, Any], width: int, q_width: int, kv_width: int) -> dict[str, tuple[int, ...]]:

@@ -20,7 +20,7 @@ CPU_ONLY = frozenset(
         *("cohere2", "command-r", "command-r-plus", "hunyuan-dense", "starcoder2", "stablelm", "stablelm-12b"),
         *("nemotron", "arcee", "phi2"),
         *("gemma4", "gemma4-moe", "lfm2", "lfm2moe", "qwen35", "qwen35moe", "qwen3next", "qwen2moe", "olmoe"),
-        "granitemoe",
+        *("granitemoe", "glm4moe"),
     )
 )
 """Those with operations that no GPU kernel does."""
