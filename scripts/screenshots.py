@@ -27,8 +27,11 @@ from app.options import Preferences  # noqa: E402
 from runtime.catalog import models_folder  # noqa: E402
 
 FOLDER = ROOT / "docs" / "screenshots"
-SIZE = (110, 34)
-QUESTION = "Write a Python function that merges two sorted lists, with a short explanation and its complexity."
+SIZE = (104, 42)
+QUESTION = (
+    "Write a short Python function that merges two sorted lists. "
+    "Then compare it with sorted(a + b) in a Markdown table: time, memory, when to use it."
+)
 _FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 _LOOK_S = 0.1
 
