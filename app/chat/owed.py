@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from app.chat.store import Changes
+from app.chat.changes import Changes
 
 
 class Owed:

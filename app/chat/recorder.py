@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
+from app.chat.changes import Changes
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.events import (
     ConversationGrew,
@@ -28,7 +29,7 @@ from app.chat.events import (
 )
 from app.chat.owed import Owed
 from app.chat.salvage import open_store
-from app.chat.store import Changes, Store
+from app.chat.store import Store
 from app.chat.store_file import DamagedStoreError, MovedStoreError, StoreError
 from app.chat.store_reading import ReadingStore
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from app.chat.branches import branch_to
+from app.chat.changes import Changes
 from app.chat.conversation import Conversation, Turn, title_of
 from app.chat.engine_port import Role
-from app.chat.store import Changes, Store
+from app.chat.store import Store
 from app.chat.store_file import DamagedStoreError, connect, named_faults
 from app.chat.store_rows import attachments_of_text, turn_of_row
 

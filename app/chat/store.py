@@ -12,9 +12,10 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
+from app.chat.changes import Changes
 from app.chat.conversation import Conversation, Turn, TurnState, new_id
 from app.chat.file_systems import is_network_path
 from app.chat.plain_text import one_line
@@ -28,51 +29,6 @@ _DELETED_FOR_GOOD_S = 7 * 24 * 3600
 _WRONG_CLOCK_S = 3600
 # The row keeps its number, by which the index of words knows it.
 _TURN_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in TURN_COLUMNS.split(", ")[1:])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Changes:
-    """What of a conversation is to be written: itself, turns by their ids, ids of turns that go, what is attached.
-
-    `is_deleted` and `is_pinned` (of one that is not shown): None for no change.
-    """
-
-    conversation_id: str
-    conversation: Conversation | None = None
-    turns: Mapping[str, Turn] = field(default_factory=dict)
-    removed: frozenset[str] = frozenset()
-    has_attachments: bool = False
-    is_deleted: bool | None = None
-    is_pinned: bool | None = None
-
-    def followed_by(self, later: Changes) -> Changes:
-        """These changes and then the later ones, as one."""
-        is_gone_on_with = bool(later.turns) and self.is_deleted is not None
-        is_deleted = False if is_gone_on_with else self.is_deleted
-        return Changes(
-            conversation_id=self.conversation_id,
-            conversation=later.conversation or self.conversation,
-            turns={key: turn for key, turn in self.turns.items() if key not in later.removed} | dict(later.turns),
-            removed=(self.removed - later.turns.keys()) | later.removed,
-            has_attachments=self.has_attachments or later.has_attachments,
-            is_deleted=is_deleted if later.is_deleted is None else later.is_deleted,
-            is_pinned=self.is_pinned if later.is_pinned is None else later.is_pinned,
-        )
-
-    @property
-    def pieces(self) -> list[Changes]:
-        """The same, each turn by itself."""
-        rest = replace(self, turns={})
-        alone = [replace(self, turns={key: turn}, removed=frozenset()) for key, turn in self.turns.items()]
-        return [rest, *alone] if len(alone) > 1 else [self]
-
-    @property
-    def whole(self) -> Changes:
-        """The same with all of the conversation, for a file that has nothing of it."""
-        if self.conversation is None:
-            return self
-        turns = {turn.id: turn for turn in self.conversation.all_turns} | dict(self.turns)
-        return replace(self, turns=turns, has_attachments=True)
 
 
 class Store(ReadingStore):

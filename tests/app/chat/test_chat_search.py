@@ -8,10 +8,11 @@ import pytest
 from chat_stage import FakeEngine, chat, says
 from textual.events import Key
 
+from app.chat.changes import Changes
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.search import words_of
-from app.chat.store import Changes, Store
+from app.chat.store import Store
 from app.chat.store_schema import SCHEMA_VERSION
 
 # The file as the first version made it.

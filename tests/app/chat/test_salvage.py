@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.chat import store_schema
+from app.chat.changes import Changes
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.salvage import open_store
-from app.chat.store import Changes, Store
+from app.chat.store import Store
 from app.chat.store_file import MovedStoreError, StoreError
 from app.chat.store_reading import ReadingStore
 from app.chat.store_schema import SCHEMA_VERSION

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from app.chat.attachments import Attachment
+from app.chat.changes import Changes
 from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import ReplyFigures, Role
 from app.chat.file_systems import is_network_path
 from app.chat.salvage import open_store
-from app.chat.store import Changes, Store
+from app.chat.store import Store
 from app.chat.store_file import NewerStoreError, StoreError
 from app.chat.store_schema import SCHEMA_VERSION
 
