@@ -4,8 +4,9 @@ Owns what Textual's driver gets wrong: Alt+B and Alt+F would be taken for Ctrl a
 held down for text, the screen would be drawn on stderr, which may be a file, what follows an escape inside a paste
 would be taken for keys (Enter sends, Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, a size that the
 environment inherited from another terminal would count for more than this terminal's own, what lies in the buffers of
-a slow network would be taken for drawn, and a chat whose terminal was closed, or that was stopped and continued from
-outside, would get a second thread that reads keys and never ends. Knows nothing of what keys do.
+a slow network would be taken for drawn, keys that come before anything takes them would be lost, and a chat whose
+terminal was closed, or that was stopped and continued from outside, would get a second thread that reads keys and never
+ends. Knows nothing of what keys do.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, TextIO, cast
 from textual import events
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
+from textual.app import ScreenStackError
 from textual.drivers.linux_driver import LinuxDriver
 from textual.keys import Keys
 from textual.message import Message
@@ -44,6 +46,8 @@ _TICK_S = 0.1
 _SHORT_TICK_S = 0.02
 # What comes within this time of an escape came with it.
 _TOGETHER_S = 0.02
+_START_TICK_S = 0.01
+_LONGEST_START_S = 3.0
 # On macOS, terminals send these for Option and an arrow, and Option+B writes a letter.
 _ARROWS = ("\x1bb", "\x1bf") if sys.platform == "darwin" else ()
 
@@ -260,6 +264,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Reads until the driver is told to stop, or the terminal is closed, which ends the chat."""
+        self._wait_for_the_input()
         guard = PasteGuard()
         parser = KeyParser(self._debug, when_answered=lambda: self._backlog.note_answered())
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
@@ -280,6 +285,18 @@ class TerminalDriver(LinuxDriver):
             list(parser.feed(""))
         except ParseError:
             pass
+
+    def _wait_for_the_input(self) -> None:
+        """Leaves what is typed while the chat starts with the terminal until something on the screen takes keys."""
+        end_s = time.monotonic() + _LONGEST_START_S
+        while not self.exit_event.is_set() and time.monotonic() < end_s and not self._takes_keys():
+            self.exit_event.wait(_START_TICK_S)
+
+    def _takes_keys(self) -> bool:
+        try:
+            return self._app.focused is not None
+        except ScreenStackError:
+            return False
 
     def _read(self) -> bytes:
         """What was typed; empty when the terminal is gone."""

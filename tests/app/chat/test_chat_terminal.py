@@ -66,6 +66,14 @@ def test_a_conversation_that_is_stopped_killed_and_opened_again(
         assert terminal.wait(timeout_s=PATIENCE_S) == 0
 
 
+def test_what_is_typed_before_the_screen_stands_is_not_lost(model_path: Callable[[str], Path], tmp_path: Path) -> None:
+    with open_chat(model_path("smollm2-135m"), tmp_path) as terminal:
+        terminal.send("typed early")
+        wait(terminal, "│ typed early")
+        terminal.send(CTRL_Q)
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
+
+
 def test_a_closed_terminal_ends_the_chat_and_keeps_what_was_typed(
     model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
