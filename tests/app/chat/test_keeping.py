@@ -45,7 +45,7 @@ async def test_what_a_full_disk_held_up_is_written_by_itself_when_there_is_room_
     async with chat(FakeEngine(scripts=[says("One."), says("Two.")]), path, size=(140, 24)) as stage:
         await stage.ask("first")
         await stage.ask("second")
-        await stage.until(lambda: path.exists() and len(kept(path)[0].turns) == 4)
+        await stage.until(lambda: path.exists() and [len(found.turns) for found in kept(path)] == [4])
         with full_disk(path):
             await stage.press("alt+x")
             await stage.until_shown("can't be kept: disk is full", "tiny-1m · not kept")
@@ -58,7 +58,7 @@ async def test_a_deletion_that_could_not_be_written_is_not_forgotten(tmp_path: P
     path = tmp_path / "chat.db"
     async with chat(FakeEngine(), path, size=(140, 24)) as stage:
         await stage.ask("first")
-        await stage.until(lambda: path.exists() and len(kept(path)[0].turns) == 2)
+        await stage.until(lambda: path.exists() and [len(found.turns) for found in kept(path)] == [2])
         with full_disk(path):
             await stage.send("/delete")
             await stage.until_shown("not kept")
@@ -71,7 +71,7 @@ async def test_a_file_that_was_deleted_under_the_chat_is_written_anew_with_the_w
     path = tmp_path / "chat.db"
     async with chat(FakeEngine(), path) as stage:
         await stage.ask("first")
-        await stage.until(lambda: path.exists() and len(kept(path)[0].turns) == 2)
+        await stage.until(lambda: path.exists() and [len(found.turns) for found in kept(path)] == [2])
         for name in ("", "-wal", "-shm"):
             path.with_name(path.name + name).unlink(missing_ok=True)
         await stage.ask("second")
@@ -86,7 +86,7 @@ async def test_damage_that_shows_late_is_mended_and_nothing_is_lost(tmp_path: Pa
     path = tmp_path / "chat.db"
     async with chat(FakeEngine(), path, size=(140, 24)) as stage:
         await stage.ask("first")
-        await stage.until(lambda: path.exists() and len(kept(path)[0].turns) == 2)
+        await stage.until(lambda: path.exists() and [len(found.turns) for found in kept(path)] == [2])
         raw = sqlite3.connect(path, isolation_level=None, timeout=30)
         raw.execute(f"UPDATE words_data SET block = {block}")  # the index of words: no check of pages sees it
         raw.close()
@@ -157,7 +157,7 @@ async def test_walking_through_earlier_prompts_leaves_the_draft_kept(tmp_path: P
         await stage.ask("sent")
         await stage.press(*"mine", "up")
         await stage.until_shown("│ sent")
-        await stage.until(lambda: kept(path)[0].draft == "mine", "the draft on disk")
+        await stage.until(lambda: [found.draft for found in kept(path)] == ["mine"], "the draft on disk")
         await stage.press("enter")
         await stage.until_shown("│ mine")
         await stage.until_idle()
@@ -186,7 +186,7 @@ async def test_an_edit_that_was_not_saved_is_gone_on_with_after_a_restart(tmp_pa
         await stage.press(*"draft", "alt+e")
         await stage.until_shown("Editing your message", "│ question")
         await stage.press(*"?!")
-        await stage.until(lambda: kept(path)[0].edit == "question?!", "the edit on disk")
+        await stage.until(lambda: [found.edit for found in kept(path)] == ["question?!"], "the edit on disk")
         await stage.press("ctrl+n")
         await stage.until(lambda: not stage.app.controller.conversation.turns)
         assert "Editing" not in stage.text()
@@ -211,11 +211,11 @@ async def test_an_edit_that_is_left_is_gone_and_one_that_is_refused_is_not(tmp_p
         stage.app.controller.answer(question)
         await stage.press("enter")
         await stage.until_shown("! The reply is still being written", "│ question!")
-        await stage.until(lambda: kept(path)[0].edit == "question!", "the edit on disk")
+        await stage.until(lambda: [found.edit for found in kept(path)] == ["question!"], "the edit on disk")
         gate.set()
         await stage.until_idle()
         await stage.press("escape")
-        await stage.until(lambda: kept(path)[0].edit == "", "no edit on disk")
+        await stage.until(lambda: [found.edit for found in kept(path)] == [""], "no edit on disk")
 
 
 async def test_the_title_stands_in_the_frame_and_steers_nothing(tmp_path: Path) -> None:
