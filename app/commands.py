@@ -14,9 +14,11 @@ from app import generate_arguments
 from app.bench import arguments as bench_arguments
 from app.errors import SettingsError, UsageError, report_of
 from app.evaluate import arguments as evaluate_arguments
-from app.options import Preferences, engine_options, models_folder_of, preferences_of
+from app.options import preferences_of
 from app.output import Console
 from app.plan import arguments as plan_arguments
+from app.preferences import Preferences
+from app.runtime_options import engine_options, models_folder_of
 from app.settings import Settings, load_settings, settings_path
 from app.tune import arguments as tune_arguments
 
@@ -30,7 +32,7 @@ def chat(namespace: argparse.Namespace, console: Console) -> int:
             "The chat needs a terminal, and stdin or stdout is none.", hint='`tandem generate -p "..."` works anywhere.'
         )
     from app.chat import ChatOptions, run
-    from app.options import generate_options
+    from app.runtime_options import generate_options
 
     for refuse_nonsense in (engine_options, generate_options):
         refuse_nonsense(preferences)  # before a screen stands

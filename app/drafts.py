@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import UsageError
-from app.options import Preferences, models_folder_of
 from app.output import Console
+from app.preferences import Preferences
+from app.runtime_options import models_folder_of
 
 if TYPE_CHECKING:
     from runtime import EngineOptions

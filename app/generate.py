@@ -17,10 +17,11 @@ from app.drafts import with_draft
 from app.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import AskedToStop, HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
-from app.options import Preferences, engine_options, generate_options
 from app.output import Console
+from app.preferences import Preferences
 from app.profiles import with_profile
 from app.progress import ProgressBar
+from app.runtime_options import engine_options, generate_options
 
 if TYPE_CHECKING:
     from runtime import (

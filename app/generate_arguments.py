@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError
-from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Preferences, add_flags, whole_number
+from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, add_flags, whole_number
 from app.output import Console
+from app.preferences import Preferences
 
 if TYPE_CHECKING:
     from runtime import OutputConstraint

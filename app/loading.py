@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.interrupts import HeldInterrupt
-from app.options import Preferences, models_folder_of
 from app.output import Console
+from app.preferences import Preferences
 from app.progress import ProgressBars
+from app.runtime_options import models_folder_of
 
 if TYPE_CHECKING:
     from runtime import Engine, EngineOptions

@@ -16,8 +16,9 @@ from app.adapters import adapter_text
 from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
-from app.options import Preferences, engine_options
 from app.output import Console
+from app.preferences import Preferences
+from app.runtime_options import engine_options
 from app.versions import package_versions, tandem_version
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError
-from app.options import Preferences
+from app.preferences import Preferences
 from app.settings import settings_path
 
 if TYPE_CHECKING:

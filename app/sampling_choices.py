@@ -10,9 +10,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from app.errors import UsageError
+from app.preferences import Preferences
 
 if TYPE_CHECKING:
-    from app.options import Preferences
     from runtime.sampling import SamplingOptions
 
 NO_LIMIT = -1

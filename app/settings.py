@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError
-from app.options import OPTIONS, SAMPLING_OPTIONS, Option, Preferences
+from app.options import OPTIONS, SAMPLING_OPTIONS, Option
+from app.preferences import Preferences
 from app.settings_file import PRESETS_TABLE
 
 PREFIX = "TANDEM_"

@@ -16,9 +16,10 @@ from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError, UsageError
 from app.generate import Load
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
-from app.options import Preferences, engine_options, generate_options
 from app.output import Console
+from app.preferences import Preferences
 from app.profiles import with_profile
+from app.runtime_options import engine_options, generate_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from app.chat.app import ChatApp  # noqa: E402
 from app.chat.launch import make_app  # noqa: E402
 from app.chat.view import Phase  # noqa: E402
 from app.chat.widgets.prompt import Prompt  # noqa: E402
-from app.options import Preferences  # noqa: E402
+from app.preferences import Preferences  # noqa: E402
 from runtime.catalog import models_folder  # noqa: E402
 
 FOLDER = ROOT / "docs" / "screenshots"

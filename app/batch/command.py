@@ -21,9 +21,9 @@ from app.drafts import with_draft
 from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError, UsageError
 from app.interrupts import HeldInterrupt
 from app.loading import load_engine, resolve_with_progress
-from app.options import engine_options, generate_options
 from app.output import Console
 from app.profiles import with_profile
+from app.runtime_options import engine_options, generate_options
 
 if TYPE_CHECKING:
     from runtime import EngineOptions, GenerateOptions, Generation, Prompt

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from app.batch.placeholders import filled, read_table
 from app.batch.sources import SourceLine, read_source
 from app.errors import AppError
-from app.options import SAMPLING_OPTIONS, Preferences, generate_options
+from app.options import SAMPLING_OPTIONS
+from app.preferences import Preferences
+from app.runtime_options import generate_options
 from app.settings import value_of_kind
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import Any
 
 from app.charts.plot_file import check_plot_name
 from app.errors import UsageError
-from app.options import Preferences, whole_number, words
+from app.options import whole_number, words
+from app.preferences import Preferences
 
 FORMATS = ("md", "json", "jsonl", "csv")
 PEERS = ("llama.cpp", "ik_llama.cpp")

@@ -28,9 +28,9 @@ from app.loading import resolve_with_progress
 from app.measuring.environment import environment_of, warn_if_busy
 from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
-from app.options import number_or_word
 from app.output import Console
 from app.profiles import profile_path, with_profile
+from app.runtime_options import number_or_word
 from app.versions import tandem_version
 from runtime.benchmark.results import Environment, Results, Row
 from runtime.benchmark.session import BenchSession

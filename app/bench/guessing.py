@@ -11,8 +11,9 @@ from pathlib import Path
 from app.bench.arguments import BenchRequest
 from app.errors import UsageError
 from app.loading import resolve_with_progress
-from app.options import Preferences, models_folder_of
 from app.output import Console
+from app.preferences import Preferences
+from app.runtime_options import models_folder_of
 from app.verify_speculation import read_prompts
 from runtime.benchmark.prompt_sets import BUILT_IN_SETS, PromptSet, built_in_file
 from runtime.benchmark.workloads import GuessingPlan

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.options import Preferences
+from app.preferences import Preferences
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,10 @@ from app.chat.model_desk import ModelDesk
 from app.chat.model_shelf import RuntimeShelf
 from app.chat.settings_keeper import FileKeeper
 from app.loading import waiting_for_files
-from app.options import Preferences, engine_options, generate_options
 from app.output import console_of_process
+from app.preferences import Preferences
 from app.profiles import with_profile
+from app.runtime_options import engine_options, generate_options
 
 _HISTORY_FILE = "conversations.db"
 _SWITCH_INTERVAL_S = 0.0001

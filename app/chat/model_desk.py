@@ -15,7 +15,8 @@ from app.chat.model_port import Bill, ModelLine, ModelPlace, ModelShelf, ShelfFa
 from app.chat.settings_fields import FIELDS, SettingField
 from app.chat.settings_keeper import BUILT_IN_PRESETS, SettingsKeeper
 from app.chat.template_fields import VariableField, variable_fields
-from app.options import FILE_OPTIONS, LOAD_OPTIONS, Preferences
+from app.options import FILE_OPTIONS, LOAD_OPTIONS
+from app.preferences import Preferences
 from app.settings_file import Value
 
 # Preferences that the engine learns only by being loaded anew.

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from app.chat.engine_port import LeaveSignal, MemoryUse
-from app.options import Preferences
+from app.preferences import Preferences
 
 
 class ModelPlace(StrEnum):

@@ -25,8 +25,9 @@ from app.chat.settings_cost import MOST_CONTEXT_SIZE
 from app.drafts import add_draft
 from app.errors import report_of
 from app.loading import STALLED_AFTER_S
-from app.options import Preferences, engine_options
+from app.preferences import Preferences
 from app.profiles import with_profile
+from app.runtime_options import engine_options
 
 if TYPE_CHECKING:
     from runtime import EngineOptions

@@ -11,7 +11,7 @@ from app.chat.events import WindowFull
 from app.chat.model_desk import ModelDesk, changed_keys, needs_load
 from app.chat.model_port import Bill, ShelfFault
 from app.chat.window_fit import least_room
-from app.options import Preferences
+from app.preferences import Preferences
 from runtime.catalog import size_text
 
 MOST_CONTEXT_SIZE = 2**20

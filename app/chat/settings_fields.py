@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.errors import UsageError, report_of
-from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Option, Preferences, engine_options, generate_options
+from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Option
+from app.preferences import Preferences
+from app.runtime_options import engine_options, generate_options
 from app.settings_file import Value
 
 _ANSWER_KEYS = ("system", "chat_template", "chat_template_kwargs", "predict", "seed")

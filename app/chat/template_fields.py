@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.chat.settings_fields import FIELDS, SettingField
-from app.options import Preferences, read_json_object
+from app.preferences import Preferences
+from app.runtime_options import read_json_object
 
 _OBJECT = next(field for field in FIELDS if field.key == "chat_template_kwargs")
 _PREFIX = f"{_OBJECT.key}."

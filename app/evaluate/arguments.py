@@ -12,7 +12,8 @@ from pathlib import Path
 
 from app.charts.plot_file import check_plot_name
 from app.errors import UsageError
-from app.options import LOAD_OPTIONS, Preferences, add_flags, whole_number, words
+from app.options import LOAD_OPTIONS, add_flags, whole_number, words
+from app.preferences import Preferences
 
 FORMATS = ("md", "json")
 USAGE = (

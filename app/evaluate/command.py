@@ -22,9 +22,10 @@ from app.loading import resolve_with_progress
 from app.measuring.environment import environment_of, warn_if_busy
 from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
-from app.options import Preferences, engine_options
 from app.output import Console
+from app.preferences import Preferences
 from app.profiles import with_profile
+from app.runtime_options import engine_options
 from app.verify_speculation import read_prompts
 from runtime.benchmark.results import Environment
 from runtime.errors import OptionError

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from app.options import LOAD_OPTIONS, Preferences, add_flags, real_number
+from app.options import LOAD_OPTIONS, add_flags, real_number
+from app.preferences import Preferences
 
 USAGE = "tandem plan [MODEL] [-ngl N] [-ncmoe N] [-c N] [-ctk TYPE] [-ctv TYPE] [--vram GB] [--json] [flags]"
 DESCRIPTION = "Show the memory bill of a model, what fits, and how fast it can be at most, without loading it."

@@ -10,11 +10,11 @@ from pathlib import Path
 from app.drafts import add_draft
 from app.errors import EXIT_FAILURE, EXIT_SUCCESS, AppError
 from app.loading import model_name
-from app.options import engine_options, models_folder_of
 from app.output import Console
 from app.plan.arguments import PlanRequest
 from app.plan.tables import plan_text, plan_value
 from app.profiles import measured_bandwidth, with_profile
+from app.runtime_options import engine_options, models_folder_of
 from runtime.cards import LEAST_CAPABILITY, Card, Cards
 from runtime.catalog import CATALOG, DownloadError, parse_reference, resolve_model
 from runtime.errors import DeviceError

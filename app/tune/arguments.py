@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.charts.plot_file import check_plot_name
-from app.options import LOAD_OPTIONS, Preferences, add_flags
+from app.options import LOAD_OPTIONS, add_flags
+from app.preferences import Preferences
 
 USAGE = "tandem tune [MODEL] [-c N] [--plot FILE.svg] [--json] [--dry-run] [flags]"
 DESCRIPTION = (

@@ -18,9 +18,9 @@ from app.loading import resolve_with_progress
 from app.measuring.environment import warn_if_busy
 from app.measuring.report import MeasuringReport
 from app.measuring.stoppable import run_stoppable
-from app.options import engine_options
 from app.output import Console
 from app.profiles import Profile, profile_path, save_profile
+from app.runtime_options import engine_options
 from app.tune.arguments import TuneRequest
 from app.tune.tables import panels, result_text, result_value, sample_text
 from runtime.cards import Cards

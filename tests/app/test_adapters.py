@@ -8,7 +8,8 @@ import pytest
 
 from app.adapters import adapter_choices, adapter_text
 from app.errors import UsageError
-from app.options import Preferences, engine_options
+from app.preferences import Preferences
+from app.runtime_options import engine_options
 from runtime.adapters import AdapterChoice
 
 

@@ -12,7 +12,8 @@ from streams import Terminal
 import app.chat
 import app.commands
 from app.chat import ChatOptions
-from app.options import Preferences, engine_options
+from app.preferences import Preferences
+from app.runtime_options import engine_options
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,9 @@ import argparse
 import pytest
 
 from app.bench.arguments import add_arguments, bench_request
-from app.options import LOAD_OPTIONS, Preferences, add_flags, engine_options, preferences_of
+from app.options import LOAD_OPTIONS, add_flags, preferences_of
+from app.preferences import Preferences
+from app.runtime_options import engine_options
 
 
 @pytest.mark.parametrize(

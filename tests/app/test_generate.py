@@ -17,8 +17,8 @@ from streams import Terminal
 import app.generate
 from app.errors import OutputClosedError
 from app.generate import GenerateRequest
-from app.options import Preferences
 from app.output import Console
+from app.preferences import Preferences
 from runtime.generation import Chunk, Completion, FinishReason, Generation
 from runtime.options import EngineOptions, GenerateOptions
 from runtime.timings import Timings

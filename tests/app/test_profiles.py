@@ -11,8 +11,9 @@ import pytest
 from faked_cards import fake_machine
 
 from app.errors import AppError
-from app.options import Preferences, engine_options
+from app.preferences import Preferences
 from app.profiles import Profile, load_profile, measured_bandwidth, profile_path, save_profile, with_profile
+from app.runtime_options import engine_options
 from runtime.machine import read_machine
 
 MACHINE = fake_machine()

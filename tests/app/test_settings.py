@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, Preferences, add_flags, preferences_of
+from app.options import LOAD_OPTIONS, SAMPLING_OPTIONS, add_flags, preferences_of
+from app.preferences import Preferences
 from app.settings import Settings, load_settings, settings_path
 
 

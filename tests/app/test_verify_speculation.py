@@ -15,8 +15,9 @@ import app.cli
 import app.verify_speculation
 from app.drafts import with_draft
 from app.errors import AppError, UsageError
-from app.options import Preferences, engine_options
 from app.output import Console
+from app.preferences import Preferences
+from app.runtime_options import engine_options
 from app.verify_speculation import VerifyRequest, read_prompts, run
 from runtime.catalog import CATALOG
 from runtime.constraints import OutputConstraint

@@ -34,7 +34,7 @@ from app.chat.engine_port import (
 )
 from app.chat.model_desk import ModelDesk
 from app.chat.widgets.prompt import Prompt
-from app.options import Preferences
+from app.preferences import Preferences
 
 DEADLINE_S = 60.0
 

@@ -21,7 +21,7 @@ from app.chat.model_port import (
     RepositoryLine,
     ShelfFault,
 )
-from app.options import Preferences
+from app.preferences import Preferences
 from app.settings_file import Value
 
 if TYPE_CHECKING:

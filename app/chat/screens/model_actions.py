@@ -23,7 +23,7 @@ from app.chat.settings_fields import PRESET_KEYS, field_of, preset_of, shown_val
 from app.chat.template_fields import thinking_field
 from app.chat.view import Phase
 from app.errors import AppError
-from app.options import Preferences
+from app.preferences import Preferences
 from app.settings_file import Value
 
 if TYPE_CHECKING:

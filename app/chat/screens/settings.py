@@ -36,7 +36,7 @@ from app.chat.settings_fields import (
 from app.chat.widgets.choice_list import ChoiceList
 from app.chat.widgets.plain_title import PlainTitle
 from app.errors import AppError
-from app.options import Preferences
+from app.preferences import Preferences
 
 _APPLY, _KEEP, _NEAREST, _NEW_PRESET, _PRESET = "apply", "keep", "nearest", "new preset", "preset "
 _TITLE_COLUMNS = 22

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.batch.placeholders import filled, names_in
 from app.batch.rows import BadRow, Defaults, Row, read_filled_rows, read_rows, request_key
 from app.errors import AppError, UsageError
-from app.options import Preferences
+from app.preferences import Preferences
 from runtime import Message, OutputConstraint
 
 SCHEMA = {"type": "null"}

@@ -9,7 +9,7 @@ import pytest
 
 from app.bench.arguments import add_arguments, bench_request, compare_request
 from app.errors import UsageError
-from app.options import Preferences
+from app.preferences import Preferences
 
 
 def parse(*words: str) -> argparse.Namespace:

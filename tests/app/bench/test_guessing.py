@@ -18,8 +18,8 @@ import app.bench.guessing
 from app.bench.arguments import BenchRequest
 from app.bench.guessing import guessing_plan
 from app.errors import AppError, UsageError
-from app.options import Preferences
 from app.output import Console
+from app.preferences import Preferences
 from runtime.benchmark.prompt_sets import BUILT_IN_SETS, built_in_file
 from runtime.benchmark.results import Row
 from runtime.benchmark.session import BenchSession

@@ -14,7 +14,7 @@ from app.chat.conversation import Conversation, Turn, TurnState
 from app.chat.engine_port import Role
 from app.chat.store import Store
 from app.chat.widgets.turn_views import QuestionView, ReplyView
-from app.options import Preferences
+from app.preferences import Preferences
 
 
 def broken_off(path: Path) -> Conversation:

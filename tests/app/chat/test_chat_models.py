@@ -9,7 +9,7 @@ from fake_shelf import MB, FakeShelf, desk_for
 
 from app.chat.engine_port import EngineFault, MemoryUse
 from app.chat.model_port import ModelLine, ModelPlace, RepositoryLine
-from app.options import Preferences
+from app.preferences import Preferences
 
 CHOSEN = Preferences(model="tiny-1m")
 FOUND = RepositoryLine(

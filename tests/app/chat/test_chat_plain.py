@@ -9,7 +9,7 @@ from fake_shelf import FakeKeeper, FakeShelf, desk_for
 
 from app.chat.engine_port import LoadStep
 from app.chat.load_lines import LoadLines
-from app.options import Preferences
+from app.preferences import Preferences
 
 SPOKEN = Preferences(model="tiny-1m", screen_reader=True)
 FRAMES = "╭╮╰╯│─▌░"

@@ -24,7 +24,7 @@ from app.chat.settings_fields import (
     with_text,
 )
 from app.errors import UsageError
-from app.options import Preferences
+from app.preferences import Preferences
 
 CHOSEN = Preferences(model="tiny-1m")
 MEMORY = MemoryUse(device="CPU", weights_bytes=100 * MB, kv_bytes=4096 * 1600, workspace_bytes=10 * MB)

@@ -10,7 +10,7 @@ from fake_shelf import CATALOG, DISK, MB, FakeKeeper, FakeShelf, desk_for
 from app.chat.engine_port import EngineFault, LoadStep
 from app.chat.first_run import offers
 from app.chat.model_port import Bill, ModelLine, ModelPlace
-from app.options import Preferences
+from app.preferences import Preferences
 
 FRESH = Preferences()
 

@@ -10,7 +10,7 @@ from textual import events
 
 from app.chat.conversation import Conversation, Turn, TurnState, prompt_turns
 from app.chat.engine_port import EndReason, MemoryUse, Role
-from app.options import Preferences
+from app.preferences import Preferences
 
 WINDOW = 80
 ROOM = WINDOW // 8

@@ -21,7 +21,7 @@ from app.chat.export import ExportError, export, rescue, write_new
 from app.chat.prompt_history import PromptHistory
 from app.chat.store_schema import SCHEMA_VERSION
 from app.chat.widgets.prompt import Prompt
-from app.options import Preferences
+from app.preferences import Preferences
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from tiny_models import write_tiny_model
 
 from app.cli import main
 from app.errors import AppError
-from app.options import Preferences
 from app.output import Console
 from app.plan.arguments import PlanRequest
 from app.plan.command import run
 from app.plan.tables import plan_text, plan_value
+from app.preferences import Preferences
 from runtime.errors import DeviceError
 from runtime.options import EngineOptions
 from runtime.plans import plan_model
