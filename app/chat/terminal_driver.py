@@ -245,6 +245,13 @@ class TerminalDriver(LinuxDriver):
             columns = lines = 0
         return (columns, lines) if columns and lines else super()._get_terminal_size()
 
+    def _sigcont_application(self, *_: object) -> None:
+        """Textual's handler of SIGCONT. A second one may come while the first waits for the thread that reads keys, and
+        would wait in it for ever: so it is the screen's loop that takes the terminal again."""
+        if self._auto_restart:
+            with suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(self.resume_application_mode)
+
     def resume_application_mode(self) -> None:
         """Takes the terminal again after a stop: after Ctrl+Z, and where the program was stopped without being asked.
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,4 +93,17 @@ def test_a_closed_terminal_ends_the_chat_and_keeps_what_was_typed(
         terminal.signal(signal.SIGSTOP)
         terminal.signal(signal.SIGCONT)
         terminal.send(CTRL_Q)
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
+
+
+def test_being_continued_many_times_at_once_stops_nothing(model_path: Callable[[str], Path], tmp_path: Path) -> None:
+    """Whoever stops and continues whole groups of processes sends a second SIGCONT while the first is taken in."""
+    with open_chat(model_path("smollm2-135m"), tmp_path) as terminal:
+        wait(terminal, "Write a message", "window 8,192")
+        for _ in range(60):
+            terminal.signal(signal.SIGCONT)
+            time.sleep(0.005)
+        terminal.send("still there")
+        wait(terminal, "│ still there")
+        terminal.close()
         assert terminal.wait(timeout_s=PATIENCE_S) == 0
