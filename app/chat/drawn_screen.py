@@ -7,11 +7,11 @@ lines, DECSTBM with DL or IL), and of the others only the cells that changed are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 
-from rich.cells import cell_len, get_character_cell_size
+from rich.cells import cell_len, split_graphemes
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
@@ -29,6 +29,8 @@ _FEWEST_MOVED = 3
 # A gap of so few equal cells is written over: going over it takes as many bytes.
 _SMALL_GAP = 6
 _SPLIT = "\0"
+# Two of them make a flag.
+_FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 class DrawnScreen:
@@ -147,7 +149,7 @@ def _differences(y: int, old: Row, new: Row) -> list[str]:
     while changed:
         first = last = changed[0]
         count = 1
-        while count < len(changed) and changed[count] - last <= _SMALL_GAP:
+        while count < len(changed) and changed[count] - last <= _SMALL_GAP and None not in new[last : changed[count]]:
             last = changed[count]
             count += 1
         del changed[:count]
@@ -155,15 +157,31 @@ def _differences(y: int, old: Row, new: Row) -> list[str]:
             first -= 1  # a wide character, of which this is the second half
         while last + 1 < len(new) and (cell := new[last + 1]) is not None and not cell[0]:
             last += 1
-        written.append(f"\x1b[{y + 1};{first + 1}H")
-        known = [cell for cell in new[first : last + 1] if cell is not None]
-        for (before, behind), run in groupby(known, lambda cell: cell[1]):
-            written.append(before + "".join([text for text, _ in run]) + behind)
+        written.append(_run(y, first, [cell for cell in new[first : last + 1] if cell is not None]))
+    return written
+
+
+def _run(y: int, first: int, cells: Sequence[tuple[str, Look]]) -> str:
+    """Cells side by side. Terminals differ in the width of a character of several code points, such as a family of
+    emoji: its cells are emptied before it, and what follows is put where it belongs."""
+    written = f"\x1b[{y + 1};{first + 1}H"
+    x = first
+    for (before, behind), run in groupby(cells, lambda cell: cell[1]):
+        texts = [text for text, _ in run]
+        written += before
+        for place, text in enumerate(texts, x):
+            if len(text) > 1:
+                here = f"\x1b[{y + 1};{place + 1}H"
+                width = cell_len(text)
+                text = f"{here}{' ' * width}{here}{text}\x1b[{y + 1};{place + width + 1}H"
+            written += text
+        written += behind
+        x += len(texts)
     return written
 
 
 def _cells(strip: Strip, colors: ColorSystem) -> Row:
-    """The cells of a strip. A text with characters that are not one cell wide is one unit, in its first cell."""
+    """The cells of a strip. A character that takes two cells stands in the first of them."""
     cells: Row = []
     for text, style, control in strip:
         if control:
@@ -171,15 +189,29 @@ def _cells(strip: Strip, colors: ColorSystem) -> Row:
         look = _PLAIN if style is None else _look(style, colors)
         if text.isascii() or _is_even(text):
             cells.extend([(character, look) for character in text])
-        elif width := cell_len(text):
-            cells.append((text, look))
-            cells.extend([("", look)] * (width - 1))
+        else:
+            for character, width in _characters(text):
+                cells.append((character, look))
+                cells.extend([("", look)] * (width - 1))
     return cells
+
+
+def _characters(text: str) -> Iterator[tuple[str, int]]:
+    """What a reader takes for one character, and the cells that it takes. What takes none belongs to the next one."""
+    begin = num_cells = 0
+    for _, behind, width in split_graphemes(text)[0]:
+        num_cells += width
+        is_half_flag = (
+            num_cells == 1 and text[behind - 1] in _FLAG_LETTERS and text[behind : behind + 1] in _FLAG_LETTERS
+        )
+        if num_cells and not is_half_flag:
+            yield text[begin:behind], num_cells
+            begin, num_cells = behind, 0
 
 
 @lru_cache(maxsize=4096)
 def _is_even(text: str) -> bool:
-    return all(get_character_cell_size(character) == 1 for character in text)
+    return all(len(character) == width == 1 for character, width in _characters(text)) and cell_len(text) == len(text)
 
 
 @lru_cache(maxsize=4096)

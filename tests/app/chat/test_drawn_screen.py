@@ -3,6 +3,7 @@
 import random
 
 import pyte
+import pytest
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -104,3 +105,27 @@ def test_a_line_that_grows_costs_what_was_added() -> None:
         assert terminal.update(_whole([_plain(text[:end]), *blank]))[0] < 40
     assert terminal.update(_whole([_plain(text), *blank]))[0] < 40
     assert terminal.update(_whole([_plain(text), *blank]))[0] == 0
+
+
+def test_what_is_not_known_between_two_changes_stays() -> None:
+    drawn, shown = DrawnScreen(), pyte.Screen(WIDTH, HEIGHT)
+    stream = pyte.Stream(shown)
+    stream.feed(drawn.write(_whole([_plain("." * WIDTH)] * HEIGHT), CONSOLE))
+    drawn.forget()
+    chops = [{0: _plain("").crop(0, 4), 4: None, 8: _plain("").crop(0, 32)}, *[{0: None}] * (HEIGHT - 1)]
+    spans = [(0, 0, 4), (0, 8, WIDTH)]
+    stream.feed(drawn.write(ChopsUpdate(chops, spans, [[4, 8, WIDTH], *[[WIDTH]] * (HEIGHT - 1)]), CONSOLE))
+    assert shown.display[0] == "    ....".ljust(WIDTH)
+
+
+@pytest.mark.parametrize(
+    "character", ["\u2764\ufe0f", "\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u2639\ufe0f"]
+)
+def test_a_character_whose_width_terminals_dispute_moves_nothing_behind_it(character: str) -> None:
+    drawn, shown = DrawnScreen(), pyte.Screen(WIDTH, HEIGHT)  # which takes each code point for a character
+    stream = pyte.Stream(shown)
+    for line in ("x" * WIDTH, f"a {character} told", f"ab {character} told"):
+        stream.feed(drawn.write(_whole([_plain(line)] * HEIGHT), CONSOLE))
+    row = "".join(shown.buffer[0][x].data for x in range(WIDTH))
+    assert [shown.buffer[0][x].data for x in range(6, 10)] == list("told")
+    assert "x" not in row
