@@ -26,6 +26,7 @@ from app.chat.widgets.reply_blocks import Blank, Block, Code, Grid, Item, Quote,
 
 _RULE = "─"
 _QUOTE_EDGE = "▌"
+_FRAME_LINES = 3  # of a table: above, below, and behind the headers
 _TABLE_STYLES = {
     ".em": RichStyle(italic=True),
     ".strong": RichStyle(bold=True),
@@ -156,15 +157,9 @@ def _draw_quote(blocks: Sequence[Block], width: int, pen: Pen, lines: Lines) -> 
 
 
 def _draw_grid(rows: Sequence[Sequence[Content]], width: int, pen: Pen, lines: Lines) -> None:
-    table = Table(box=box.SQUARE, show_lines=False, header_style=RichStyle(bold=True), pad_edge=True)
-    for header in rows[0]:
-        table.add_column(_rich_text(header), overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*map(_rich_text, row))
-    visual = RichVisual(pen.widget, table)
-    rules = pen.widget.styles
-    table_width = min(width, visual.get_optimal_width(rules, width))  # pyright: ignore[reportArgumentType]
-    drawn = visual.render_strips(table_width, None, pen.style, RenderOptions(pen.get_style, rules))  # pyright: ignore[reportArgumentType]
+    drawn = _grid(rows, width, pen)
+    if len(drawn) > len(rows) + _FRAME_LINES:  # A cell takes several lines: where its row ends should be seen.
+        drawn = _grid(rows, width, pen, are_rows_parted=True)
     first = lines.next_text_line
     for number, strip in enumerate(drawn):
         row = number * len(rows) // len(drawn)
@@ -175,6 +170,19 @@ def _draw_grid(rows: Sequence[Sequence[Content]], width: int, pen: Pen, lines: L
         lines.strips.append(Strip(segments).extend_cell_length(width, pen.ground))
     lines.text += ["\t".join(cell.plain for cell in row) for row in rows]
     lines.whole.append((first, lines.next_text_line))
+
+
+def _grid(rows: Sequence[Sequence[Content]], width: int, pen: Pen, *, are_rows_parted: bool = False) -> list[Strip]:
+    """A frame around the table, as wide as it must be."""
+    table = Table(box=box.SQUARE, show_lines=are_rows_parted, header_style=RichStyle(bold=True), pad_edge=True)
+    for header in rows[0]:
+        table.add_column(_rich_text(header), overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*map(_rich_text, row))
+    visual = RichVisual(pen.widget, table)
+    rules = pen.widget.styles
+    table_width = min(width, visual.get_optimal_width(rules, width))  # pyright: ignore[reportArgumentType]
+    return visual.render_strips(table_width, None, pen.style, RenderOptions(pen.get_style, rules))  # pyright: ignore[reportArgumentType]
 
 
 def _rich_text(content: Content) -> Text:

@@ -310,6 +310,19 @@ async def test_what_is_selected_is_copied_as_it_was_written() -> None:
             assert all(part.strip() in expected or "│" in part or "─" in part for part in marked)
 
 
+@pytest.mark.parametrize(("last", "num_rules"), [("short", 1), ("a cell of many words " * 4, 2)])
+async def test_rows_are_parted_where_a_cell_takes_several_lines(last: str, num_rules: int) -> None:
+    app = Stage()
+    async with app.run_test(size=(60, 40)) as pilot:
+        app.growing.extend(f"| name | what |\n|---|---|\n| one | {last} |\n| two | end |\n")
+        await pilot.pause()
+        drawn = [
+            "".join(segment.text for segment in app.growing.render_line(y)) for y in range(app.growing.size.height)
+        ]
+        assert sum(line.strip().startswith("├") for line in drawn) == num_rules
+        assert sum("two" in line for line in drawn) == 1
+
+
 async def test_another_theme_and_another_width_draw_anew() -> None:
     app = Stage()
     text = "# Head\n\nSome `code` and\n\n```python\nx = 1\n```\n\n> quoted words\n"
