@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 MAGIC = b"TANDEM-KERNEL-1\n"
@@ -74,8 +75,20 @@ def write_sealed(folder: Path, name: str, code: bytes) -> None:
         raise
 
 
+def end_with_parent() -> None:
+    """Ends this process once its stdin ends: whoever started it holds the other end, and is gone then."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="compiler-parent", daemon=True).start()
+
+
 def main(arguments: list[str]) -> int:
-    """Compiles the kernels named on the command line into the folder."""
+    """Compiles the kernels named on the command line into the folder, as long as stdin is open."""
+    end_with_parent()
     folder, names = Path(arguments[0]), arguments[1:]
     for name in names:
         code = compile_kernel(name)

@@ -254,7 +254,7 @@ class KernelCache:
         return subprocess.Popen(
             command,
             env=compiler_environment(self.isa),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # Closed when this process ends, also where it is killed: so does the compiler then.
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -38,6 +38,7 @@ from app.chat.screens.model_actions import ModelActions
 from app.chat.terminal_driver import TerminalDriver
 
 _SECOND_INTERRUPT_S = 5.0
+_LAST_KEYS_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,8 @@ class ChatApp(App[None]):
     def on_mount(self) -> None:
         """A terminal that is closed, or a request to end, ends the chat as its keys do."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._leave)
+        loop.add_signal_handler(signal.SIGTERM, self._leave)
+        loop.add_signal_handler(signal.SIGHUP, self.leave_soon)
         self._dress()
 
     def _dress(self) -> None:
@@ -147,6 +148,10 @@ class ChatApp(App[None]):
         else:
             self._leaves_until_s = now_s + _SECOND_INTERRUPT_S
             self._chat.show_note("Ctrl+C once more leaves. Nothing is lost.")
+
+    def leave_soon(self) -> None:
+        """Leaves a terminal that is gone, once the last that it sent has been taken in."""
+        self.set_timer(_LAST_KEYS_S, self._leave)
 
     def _leave(self) -> None:
         self._chat.keep_draft()

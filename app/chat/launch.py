@@ -6,16 +6,20 @@ Owns where conversations are kept when nobody says so, and the order in which ev
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from app.chat import ChatOptions
 from app.chat.app import ChatApp, ChatSetting
+from app.chat.closed_terminal import end_without_terminal
 from app.chat.engine_adapter import ModelChoice, loader_of
 from app.chat.engine_port import EngineLoader
 from app.chat.export import rescue
 from app.chat.model_desk import ModelDesk
 from app.chat.model_shelf import RuntimeShelf
+from app.chat.recorder import Unkept
 from app.chat.settings_keeper import FileKeeper
 from app.loading import waiting_for_files
 from app.output import console_of_process
@@ -32,17 +36,28 @@ def launch(options: ChatOptions) -> int:
     app = make_app(options)
     # The engine's thread needs the interpreter for a moment at every step: it must not wait for a long drawing.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    has_ended = threading.Event()
+    keep = app.controller.close
+    end_without_terminal(sys.__stdin__, has_ended, keep=lambda: _rescue(keep()))
     try:
         app.run()
     finally:
         app.models.downloads.stop_all()
-        unkept = app.controller.close()
-        if unkept is not None:
-            print(rescue(unkept.conversations, unkept.reason), file=sys.stderr)
+        unkept = keep()
+        has_ended.set()
+        with suppress(OSError):  # The terminal may be gone.
+            _rescue(unkept)
     if app.controller.conversation.turns and not app.return_code and unkept is None:
         key = app.opening_key
-        print(f"The conversation is kept: {key} opens it in the next chat, and --continue begins with it.")
+        with suppress(OSError):
+            print(f"The conversation is kept: {key} opens it in the next chat, and --continue begins with it.")
     return app.return_code or (1 if unkept is not None else 0)
+
+
+def _rescue(unkept: Unkept | None) -> None:
+    if unkept is not None:
+        sentence = rescue(unkept.conversations, unkept.reason)
+        print(sentence, file=sys.stderr)
 
 
 def make_app(options: ChatOptions) -> ChatApp:

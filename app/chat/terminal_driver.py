@@ -1,138 +1,55 @@
 """The terminal: bytes to keys and pastes, its size, and its end.
 
-Owns what Textual's driver gets wrong: Alt+B and Alt+F would be taken for Ctrl and an arrow, Alt and a letter that is
-held down for text, the screen would be drawn on stderr, which may be a file, what follows an escape inside a paste
-would be taken for keys (Enter sends, Ctrl+Q leaves), bytes that are no UTF-8 would end the chat, a size that the
-environment inherited from another terminal would count for more than this terminal's own, what lies in the buffers of
-a slow network would be taken for drawn, keys that come before anything takes them would be lost, and a chat whose
-terminal was closed, or that was stopped and continued from outside, would get a second thread that reads keys and never
-ends. Knows nothing of what keys do.
+Owns what Textual's driver gets wrong: the screen would be drawn on stderr, which may be a file, bytes that are no
+UTF-8 would end the chat, a size inherited from another terminal would count for more than this one's own, what lies
+in the buffers of a slow network would be taken for drawn, keys that come before anything takes them would be lost, a
+chat whose terminal was closed, or that was stopped and continued from outside, would get a second thread that reads
+keys and never ends, or wait for itself for ever, and thousands of keys at once would stand between a request to end
+and the end. Knows nothing of what keys do.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import select
 import selectors
 import sys
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-from textual import events
 from textual._parser import ParseError
-from textual._xterm_parser import XTermParser
 from textual.app import ScreenStackError
 from textual.drivers.linux_driver import LinuxDriver
-from textual.keys import Keys
 from textual.message import Message
 
+from app.chat.plain_paste import PAUSE_S, PlainPaste
 from app.chat.plain_text import one_line
 from app.chat.terminal_backlog import Backlog
+from app.chat.terminal_keys import ANSWER, QUESTION, KeyParser, PasteGuard
 
-_BEGIN = "\x1b[200~"
-_END = "\x1b[201~"
-_ESCAPE_PICTURE = "\u241b"
 _NAME = "Tandem"
 # https://invisible-island.net/xterm/ctlseqs/ctlseqs.html (window manipulation, 22 and 23)
 _KEEP_TITLE, _TITLE_BEFORE = "\x1b[22;2t", "\x1b[23;2t"
 _READ_BYTES = 4096
-# What a terminal answers when it is asked for its state: it has taken all that was written before the question.
-_QUESTION = "\x1b[5n"
-_ANSWER = "\x1b[0n"
 _LEAVE_TIMEOUT_S = 3.0
 _TICK_S = 0.1
 _SHORT_TICK_S = 0.02
-# What comes within this time of an escape came with it.
-_TOGETHER_S = 0.02
 _START_TICK_S = 0.01
 _LONGEST_START_S = 3.0
-# On macOS, terminals send these for Option and an arrow, and Option+B writes a letter.
-_ARROWS = ("\x1bb", "\x1bf") if sys.platform == "darwin" else ()
+# So many keys may wait to be taken; more are left with the terminal meanwhile.
+_MOST_KEYS_AHEAD = 32
 
 
-class KeyParser(XTermParser):
-    """Textual's parser, which knows at once that an escape and a letter or digit are Alt and that key.
-
-    A terminal sends both in one go, also over a network. A letter that comes a moment behind an escape was typed after
-    the Escape key: with Textual's tenth of a second it would edit or remove a turn by accident.
-    """
-
-    def __init__(
-        self,
-        debug: bool = False,
-        *,
-        when_answered: Callable[[], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`when_answered` is called when the terminal answers a question for its state."""
-        super().__init__(debug)
-        self._when_answered = when_answered
-        self._clock = clock
-        self._escape_at_s: float | None = None  # when an escape came with nothing behind it yet
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether what came may be the beginning of something longer."""
-        return self._timeout_time is not None
-
-    def feed(self, data: str) -> Iterable[Message]:
-        """The events that this text makes."""
-        escape_at_s, self._escape_at_s = self._escape_at_s, self._clock() if data.endswith("\x1b") else None
-        is_letter = data[:1].isalnum() and data[0] != "O"  # with O begin the sequences of some keys
-        if escape_at_s is not None and is_letter and self._clock() - escape_at_s > _TOGETHER_S and self.is_waiting:
-            self._timeout_time = 0.0
-            yield from self.tick()
-        yield from super().feed(data)
-
-    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
-        if sequence == _ANSWER:
-            if self._when_answered is not None:
-                self._when_answered()
-            return (events.Key(Keys.Ignore, sequence),)
-        last = sequence[1:]
-        is_alt = len(sequence) == 2 and sequence[0] == "\x1b" and last.isascii() and (last.islower() or last.isdigit())
-        if is_alt and sequence not in _ARROWS:
-            return (events.Key(f"alt+{last}", None),)
-        return super()._sequence_to_key_events(sequence, alt)
-
-
-class PasteGuard:
-    """Makes every escape character inside a bracketed paste visible; what comes in pieces may be cut anywhere."""
-
-    def __init__(self) -> None:
-        self._is_inside = False
-        self._seen = ""  # outside a paste: passed on already, and maybe the beginning of _BEGIN
-        self._held = ""  # inside a paste: maybe the beginning of _END
-
-    def feed(self, piece: str) -> str:
-        """What the parser gets for this piece."""
-        passed = ""
-        while piece:
-            if self._is_inside:
-                text, self._held = self._held + piece, ""
-                pasted, end, piece = text.partition(_END)
-                if end:
-                    self._is_inside = False
-                else:
-                    self._held = _beginning_at_end(pasted, _END)
-                    pasted = pasted.removesuffix(self._held)
-                passed += pasted.replace("\x1b", _ESCAPE_PICTURE) + end
-            else:
-                before, begin, rest = (self._seen + piece).partition(_BEGIN)
-                if begin:
-                    passed += (before + begin)[len(self._seen) :]
-                    self._is_inside, self._seen, piece = True, "", rest
-                else:
-                    self._seen = _beginning_at_end(before, _BEGIN)
-                    passed, piece = passed + piece, ""
-        return passed
-
-
-def _beginning_at_end(text: str, mark: str) -> str:
-    """The longest end of the text that a mark begins with."""
-    return next((mark[:size] for size in range(len(mark) - 1, 0, -1) if text.endswith(mark[:size])), "")
+def is_closed(fileno: int) -> bool:
+    """Whether the terminal behind a file number is gone, whatever is still to be read."""
+    poller = select.poll()
+    poller.register(fileno, 0)
+    return bool(poller.poll(0))
 
 
 class _Screen:
@@ -172,6 +89,7 @@ class TerminalDriver(LinuxDriver):
         self._is_titled = False
         self._file = cast("TextIO", _Screen(sys.__stdout__ or self._file))
         self._backlog = Backlog()
+        self._posted: Future[bool] | None = None
 
     def show_title(self, title: str) -> None:
         """Has the terminal show the title of its window; the one before comes back at the end. Empty: none."""
@@ -211,7 +129,7 @@ class TerminalDriver(LinuxDriver):
 
     def _ask(self) -> None:
         self._backlog.note_asked()
-        super().write(_QUESTION)
+        super().write(QUESTION)
 
     def start_application_mode(self) -> None:
         """Takes the terminal."""
@@ -245,12 +163,22 @@ class TerminalDriver(LinuxDriver):
             columns = lines = 0
         return (columns, lines) if columns and lines else super()._get_terminal_size()
 
+    def _sigtstp_application(self, *_: object) -> None:
+        self._soon(super()._sigtstp_application)
+
     def _sigcont_application(self, *_: object) -> None:
-        """Textual's handler of SIGCONT. A second one may come while the first waits for the thread that reads keys, and
-        would wait in it for ever: so it is the screen's loop that takes the terminal again."""
-        if self._auto_restart:
-            with suppress(RuntimeError):  # The loop has ended.
-                self._loop.call_soon_threadsafe(self.resume_application_mode)
+        self._soon(self._continue)
+
+    def _continue(self) -> None:
+        """The program was continued. When it is leaving, there is nothing to be taken again."""
+        if self._must_signal_resume or (self._key_thread is not None and self._key_thread.is_alive()):
+            super()._sigcont_application()
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        """Does it on the screen's loop: a signal may come while the queue of what is written is locked, or while an
+        earlier one waits for the thread that reads keys, and its handler would wait in there for ever."""
+        with suppress(RuntimeError):  # The chat has been left.
+            self._loop.call_soon_threadsafe(work)
 
     def resume_application_mode(self) -> None:
         """Takes the terminal again after a stop: after Ctrl+Z, and where the program was stopped without being asked.
@@ -271,27 +199,63 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Reads until the driver is told to stop, or the terminal is closed, which ends the chat."""
+        looked_at_s = time.monotonic()
         self._wait_for_the_input()
         guard = PasteGuard()
+        plain = PlainPaste(ANSWER)
         parser = KeyParser(self._debug, when_answered=lambda: self._backlog.note_answered())
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                if selector.select(_SHORT_TICK_S if parser.is_waiting else _TICK_S):
+                tick_s = PAUSE_S if plain.is_holding else _SHORT_TICK_S if parser.is_waiting else _TICK_S
+                if selector.select(tick_s):
                     typed = self._read()
+                    waited_s, looked_at_s = time.monotonic() - looked_at_s, time.monotonic()
                     if not typed:
-                        self._app.call_later(self._app.action_quit)
+                        self._send(parser.feed(plain.end()) if plain.is_holding else ())
+                        self._app.call_later(getattr(self._app, "leave_soon", self._app.action_quit))
                         return
-                    if text := guard.feed(decode(typed)):
-                        for event in parser.feed(text):
-                            self.process_message(event)
-                for event in parser.tick():
-                    self.process_message(event)
+                    is_longer = guard.is_inside or parser.is_waiting
+                    text = guard.feed(decode(typed))
+                    if not is_longer and not guard.is_inside:
+                        text = plain.feed(text, waited_s)
+                    elif plain.is_holding:
+                        text = plain.end() + text
+                else:
+                    looked_at_s = time.monotonic()
+                    text = plain.end() if plain.is_holding else ""
+                if text:
+                    self._send(parser.feed(text))
+                self._send(parser.tick())
         try:
             list(parser.feed(""))
         except ParseError:
             pass
+
+    def send_message(self, message: Message) -> None:
+        """Hands a key or the like to the program; called on the thread that reads."""
+        self._posted = asyncio.run_coroutine_threadsafe(self._app._post_message(message), loop=self._loop)
+
+    def _send(self, messages: Iterable[Message]) -> None:
+        """Hands all of them over as fast as they are taken; nothing more once there is no terminal to have sent it."""
+        for number, message in enumerate(messages, 1):
+            self.process_message(message)
+            while number % _MOST_KEYS_AHEAD == 0 and self._is_ahead:
+                if self.exit_event.is_set() or is_closed(self.fileno):
+                    return
+                time.sleep(_START_TICK_S / 2)
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether more keys wait than should."""
+        if self._posted is not None and not self._posted.done():
+            return True
+        try:
+            takers = (self._app, self._app.screen, self._app.focused)
+        except ScreenStackError:
+            return False
+        return max(taker.message_queue_size for taker in takers if taker is not None) > _MOST_KEYS_AHEAD
 
     def _wait_for_the_input(self) -> None:
         """Leaves what is typed while the chat starts with the terminal until something on the screen takes keys."""

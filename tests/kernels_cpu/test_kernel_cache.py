@@ -295,3 +295,29 @@ def test_work_is_shared_out_by_what_it_costs() -> None:
     assert any({"attend-f16-f16", "combine"} <= set(share) for share in shares)
     assert any({"row-gate", "row-select"} <= set(share) for share in shares)
     assert share_out(["row-gate"], 4) == [["row-gate"]]
+
+
+def test_a_compiler_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """Also where that one was killed: its end of the compiler's stdin closes then."""
+    command = [sys.executable, "-c", _NEVER_ENDING_COMPILER, str(tmp_path), "kernel"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as compiler:
+        assert compiler.stdout is not None and compiler.stdin is not None
+        assert compiler.stdout.readline() == b"begun\n"
+        compiler.stdin.close()
+        try:
+            assert compiler.wait(timeout=60) == 1
+        finally:
+            compiler.kill()
+
+
+_NEVER_ENDING_COMPILER = """
+import sys, time
+from kernels_cpu import compiler
+
+def compile_kernel(name):
+    print("begun", flush=True)
+    time.sleep(1000)
+
+compiler.compile_kernel = compile_kernel
+compiler.main(sys.argv[1:])
+"""

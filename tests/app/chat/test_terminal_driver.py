@@ -1,22 +1,29 @@
 """What comes from the terminal: pastes with escape sequences in them, and bytes that are no UTF-8."""
 
+import asyncio
 import os
 import pty
 import shlex
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from terminal import Terminal
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 
-from app.chat import terminal_driver
+from app.chat import terminal_driver, terminal_keys
 from app.chat.conversation import Conversation, Turn
 from app.chat.engine_port import Role
 from app.chat.store import Store
+from app.chat.store_reading import ReadingStore
 from app.chat.terminal_backlog import Backlog
-from app.chat.terminal_driver import KeyParser, PasteGuard, TerminalDriver
+from app.chat.terminal_driver import TerminalDriver
+from app.chat.terminal_keys import KeyParser, PasteGuard
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
@@ -46,7 +53,7 @@ def test_a_key_is_not_held_back() -> None:
 
 
 def test_alt_and_a_letter_is_no_arrow_and_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal_driver, "_ARROWS", ())
+    monkeypatch.setattr(terminal_keys, "_ARROWS", ())
     keys = [event.key for event in KeyParser().feed("\x1bb\x1bf\x1bu\x1bu\x1b[1;5D") if isinstance(event, Key)]
     assert keys == ["alt+b", "alt+f", "alt+u", "alt+u", "ctrl+left"]
 
@@ -160,6 +167,49 @@ def test_no_paste_and_no_byte_steers_or_ends_the_chat(tmp_path: Path) -> None:
         wait("three\ufffd\ufffd four")
         terminal.send("\x11")
         assert terminal.wait(timeout_s=PATIENCE_S) == 0
+
+
+def test_a_signal_waits_until_nothing_else_is_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, it would wait for ever for the queue of what is written, where that one was being filled."""
+    later: list[Callable[[], None]] = []
+    done: list[str] = []
+    monkeypatch.setattr(LinuxDriver, "_sigcont_application", lambda driver, *_: done.append("continued"))
+    driver = object.__new__(TerminalDriver)
+    driver._loop = cast("asyncio.AbstractEventLoop", SimpleNamespace(call_soon_threadsafe=later.append))
+    driver._key_thread, driver._must_signal_resume = None, False
+    driver._sigcont_application()
+    assert len(later) == 1 and not done
+    later[0]()
+    assert not done, "a chat that is leaving takes no terminal again"
+    driver._must_signal_resume = True
+    later[0]()
+    assert done == ["continued"]
+
+
+def test_lines_that_no_terminal_marks_as_pasted_are_not_sent(tmp_path: Path) -> None:
+    """And a flood of them, or of keys, does not keep a chat from its end when the terminal is closed."""
+    command = [sys.executable, "-m", "app", "chat", str(tmp_path / "none.gguf")]
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    with Terminal(command, environment=environment, folder=ROOT, columns=90, lines=30) as terminal:
+
+        def wait(text: str) -> None:
+            terminal.wait_for(lambda screen: text in screen, f"{text} on the screen", timeout_s=PATIENCE_S)
+
+        wait("Write a message")
+        terminal.send("first line\rsecond line\r")
+        wait("│ second line")
+        terminal.send("".join(f"line {number} of many\r" for number in range(3000)))
+        wait("3,000 lines")
+        os.set_blocking(terminal._master, False)
+        os.write(terminal._master, b"\x1b[Dx" * 1000)
+        terminal.close()
+        assert terminal.wait(timeout_s=PATIENCE_S) == 0
+    with closing(ReadingStore(tmp_path / "tandem" / "conversations.db")) as store:
+        [line] = store.conversations()
+        kept = store.load(line.id)
+    assert kept is not None and not kept.turns
+    assert [attachment.text.count("\n") for attachment in kept.attachments] == [3000]
+    assert kept.draft.replace("x", "") == "first line\nsecond line\n"
 
 
 def test_what_a_closed_terminal_did_not_take_is_forgotten() -> None:
