@@ -6,6 +6,7 @@ Owns the order of weights in memory.  Does not know how a block is packed (packi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from kernels_cpu import operands, table
 from kernels_cpu.arena import Arena, view
 from kernels_cpu.bill import vector_bytes
 from kernels_cpu.plan import Matrix, Plan
+from kernels_cpu.reading import Read, groups_at_once, read_ahead, reads_of
 from kernels_cpu.team import Team
 from models.formats import FORMATS
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from models.gguf_file import ModelFile
 
 CHUNK_BYTES = 256 * 1024
-READ_BYTES = 8 << 20
 Progress = Callable[[int, int], None]
 
 
@@ -44,23 +45,32 @@ class Packer:
         return self._matrices, self._vectors
 
     def pack(self, file: ModelFile, team: Team, addresses: dict[str, int], progress: Progress | None) -> None:
-        """Fills everything in, a few megabytes at a time."""
+        """Fills everything in, a few megabytes at a time, the next of which are read meanwhile."""
         for name, address in self._vectors.items():
             values = file.floats(name)
             values = (values.T if name in self.plan.turned else values).reshape(-1)
             view(address, (len(values),), np.float32)[:] = values
         total = sum(file.tensors[name].size_bytes for names in self._matrices for name in names)
         done = 0
-        for names, matrix in self.plan.matrices.items():
+        places = list(self._reads(file))
+        rows_of = read_ahead(file, [read for read, _, _ in places])
+        for matrix, run in groupby(places, lambda place: place[1]):
             runner = _Runner(matrix, team, addresses)
+            for _, _, out in run:
+                rows = next(rows_of)
+                runner.run(rows, out)
+                done += rows.size
+                if progress:
+                    progress(done, total)
+        file.check_unchanged()
+
+    def _reads(self, file: ModelFile) -> Iterator[tuple[Read, Matrix, int]]:
+        """What is read, in order: for which matrix, and where its first group goes."""
+        for names, matrix in self.plan.matrices.items():
             for idx, name in enumerate(names):
                 out = self._matrices[names] + idx * matrix.group_bytes
-                for rows, group_idx in _read(file, name, matrix):
-                    runner.run(rows, out + group_idx * matrix.group_bytes * len(names))
-                    done += rows.size
-                    if progress:
-                        progress(done, total)
-        file.check_unchanged()
+                for read in reads_of(name, file.tensors[name].row_bytes, matrix):
+                    yield read, matrix, out + read.group_idx * matrix.group_bytes * len(names)
 
 
 class _Runner:
@@ -71,7 +81,7 @@ class _Runner:
         self._stored = matrix.as_stored
         self._zeros = np.zeros(512, np.uint8)
         # What is packed and then requantised: a read's worth of groups, in the file's own format.
-        num_groups = _groups_at_once(matrix) if matrix.is_requantized else 0
+        num_groups = groups_at_once(matrix) if matrix.is_requantized else 0
         self._between = np.zeros(num_groups * self._stored.group_bytes + 64, np.uint8)
 
     def run(self, raw: np.ndarray, out: int) -> None:
@@ -124,24 +134,3 @@ class _Runner:
         row[table.WAITS // 8] = 1
         row[table.DONE_AT // 8] = start + table.STEP_BYTES + table.DONE
         self._team.run(start)
-
-
-def _groups_at_once(matrix: Matrix) -> int:
-    """Groups of rows that are read together."""
-    row_bytes = FORMATS[matrix.stored_format].row_bytes(matrix.num_columns)
-    return min(max(1, READ_BYTES // (row_bytes * matrix.lanes)), matrix.num_groups)
-
-
-def _read(file: ModelFile, name: str, matrix: Matrix) -> Iterator[tuple[np.ndarray, int]]:
-    """The rows of a tensor in runs of whole groups, and the group that each begins with; one buffer for all."""
-    num_rows, num_groups, num_parts = matrix.num_rows, matrix.groups_per_part, matrix.num_parts
-    if num_rows % matrix.lanes == 0:  # no part ends within a group: all are one
-        num_rows, num_groups, num_parts = num_rows * num_parts, num_groups * num_parts, 1
-    row_bytes, at_once = file.tensors[name].row_bytes, min(_groups_at_once(matrix), num_groups)
-    buffer = np.empty((at_once * matrix.lanes, row_bytes), np.uint8)
-    for part in range(num_parts):
-        for group_idx in range(0, num_groups, at_once):
-            first = group_idx * matrix.lanes
-            rows = buffer[: min(len(buffer), num_rows - first)]
-            file.read_rows(name, part * num_rows + first, rows)
-            yield rows, part * num_groups + group_idx

@@ -13,7 +13,7 @@ from cpu_models import KINDS, Kind, Piece, bound, limits_of
 from kernels import KERNEL_FOLDER, LEVELS, same_bits
 from tiny_models import SMALL_BLOCKS, TinyShape, write_tiny_model
 
-from kernels_cpu import weights
+from kernels_cpu import reading
 from kernels_cpu.activations import PRECISIONS, Precision
 from kernels_cpu.binding import CpuOptions, bill, bind
 from kernels_cpu.plan import CpuLimits
@@ -108,7 +108,7 @@ def test_an_interrupted_binding_leaves_no_thread(stage: str, path: Path, tmp_pat
 
 def test_weights_are_the_same_however_little_is_read_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with bound(path, threads=2) as whole, monkeypatch.context() as patch:
-        patch.setattr(weights, "READ_BYTES", 1)  # one group of rows
+        patch.setattr(reading, "READ_BYTES", 1)  # one group of rows
         with bound(path, threads=2) as pieces:
             assert same_bits(pieces.logits(IDS), whole.logits(IDS))
 
