@@ -83,6 +83,8 @@ class _Screen:
 class TerminalDriver(LinuxDriver):
     """Textual's driver, put right."""
 
+    _is_continued = False
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._title = ""
@@ -167,10 +169,13 @@ class TerminalDriver(LinuxDriver):
         self._soon(super()._sigtstp_application)
 
     def _sigcont_application(self, *_: object) -> None:
-        self._soon(self._continue)
+        if not self._is_continued:
+            self._is_continued = True
+            self._soon(self._continue)
 
     def _continue(self) -> None:
-        """The program was continued. When it is leaving, there is nothing to be taken again."""
+        """The program was continued, once or several times. When it is leaving, there is nothing to be taken again."""
+        self._is_continued = False
         if self._must_signal_resume or (self._key_thread is not None and self._key_thread.is_alive()):
             super()._sigcont_application()
 
@@ -228,6 +233,8 @@ class TerminalDriver(LinuxDriver):
                 if text:
                     self._send(parser.feed(text))
                 self._send(parser.tick())
+        if plain.is_holding:  # Whoever reads next knows nothing of it.
+            self._send(parser.feed(plain.end()))
         try:
             list(parser.feed(""))
         except ParseError:
