@@ -26,7 +26,8 @@ from app.chat.widgets.reply_blocks import Blank, Block, Code, Grid, Item, Quote,
 
 _RULE = "─"
 _QUOTE_EDGE = "▌"
-_FRAME_LINES = 3  # of a table: above, below, and behind the headers
+# Of a table: lines above, below, and behind the headers; cells of each column's edge and margins, and of its text.
+_FRAME_LINES, _BESIDE_CELL, _LEAST_CELL = 3, 3, 4
 _TABLE_STYLES = {
     ".em": RichStyle(italic=True),
     ".strong": RichStyle(bold=True),
@@ -157,9 +158,13 @@ def _draw_quote(blocks: Sequence[Block], width: int, pen: Pen, lines: Lines) -> 
 
 
 def _draw_grid(rows: Sequence[Sequence[Content]], width: int, pen: Pen, lines: Lines) -> None:
-    drawn = _grid(rows, width, pen)
-    if len(drawn) > len(rows) + _FRAME_LINES:  # A cell takes several lines: where its row ends should be seen.
-        drawn = _grid(rows, width, pen, are_rows_parted=True)
+    num_columns = len(rows[0])
+    if len(rows) > 1 and width - _BESIDE_CELL * num_columns - 1 < _LEAST_CELL * num_columns:
+        drawn = _render(_records(rows), width, pen)
+    else:
+        drawn = _render(_columns(rows), width, pen)
+        if len(drawn) > len(rows) + _FRAME_LINES:  # A cell takes several lines: where its row ends should be seen.
+            drawn = _render(_columns(rows, are_rows_parted=True), width, pen)
     first = lines.next_text_line
     for number, strip in enumerate(drawn):
         row = number * len(rows) // len(drawn)
@@ -172,13 +177,28 @@ def _draw_grid(rows: Sequence[Sequence[Content]], width: int, pen: Pen, lines: L
     lines.whole.append((first, lines.next_text_line))
 
 
-def _grid(rows: Sequence[Sequence[Content]], width: int, pen: Pen, *, are_rows_parted: bool = False) -> list[Strip]:
-    """A frame around the table, as wide as it must be."""
+def _columns(rows: Sequence[Sequence[Content]], *, are_rows_parted: bool = False) -> Table:
     table = Table(box=box.SQUARE, show_lines=are_rows_parted, header_style=RichStyle(bold=True), pad_edge=True)
     for header in rows[0]:
         table.add_column(_rich_text(header), overflow="fold")
     for row in rows[1:]:
         table.add_row(*map(_rich_text, row))
+    return table
+
+
+def _records(rows: Sequence[Sequence[Content]]) -> Table:
+    """Row by row a list of its cells behind their headers: for more columns than there is room for side by side."""
+    table = Table(box=box.SQUARE, show_header=False, pad_edge=True)
+    table.add_column(style=RichStyle(bold=True), overflow="fold")
+    table.add_column(overflow="fold")
+    for row in rows[1:]:
+        for number, (header, cell) in enumerate(zip(rows[0], row, strict=False), 1):
+            table.add_row(_rich_text(header), _rich_text(cell), end_section=number == len(row))
+    return table
+
+
+def _render(table: Table, width: int, pen: Pen) -> list[Strip]:
+    """A table in its frame, as wide as it must be."""
     visual = RichVisual(pen.widget, table)
     rules = pen.widget.styles
     table_width = min(width, visual.get_optimal_width(rules, width))  # pyright: ignore[reportArgumentType]

@@ -323,6 +323,20 @@ async def test_rows_are_parted_where_a_cell_takes_several_lines(last: str, num_r
         assert sum("two" in line for line in drawn) == 1
 
 
+async def test_a_table_with_more_columns_than_have_room_stands_as_lists() -> None:
+    headers, cells = [f"name{number}" for number in range(12)], [f"value{number}" for number in range(12)]
+    app = Stage()
+    async with app.run_test(size=(40, 60)) as pilot:
+        app.growing.extend(f"|{'|'.join(headers)}|\n|{'---|' * 12}\n|{'|'.join(cells)}|\n|{'|'.join(cells)}|\n")
+        await pilot.pause()
+        drawn = [
+            "".join(segment.text for segment in app.growing.render_line(y)) for y in range(app.growing.size.height)
+        ]
+        for header, cell in zip(headers, cells, strict=True):
+            assert sum(header in line.split() and cell in line.split() for line in drawn) == 2
+        assert sum(line.strip().startswith("├") for line in drawn) == 1
+
+
 async def test_another_theme_and_another_width_draw_anew() -> None:
     app = Stage()
     text = "# Head\n\nSome `code` and\n\n```python\nx = 1\n```\n\n> quoted words\n"
