@@ -50,7 +50,7 @@ def launch(options: ChatOptions) -> int:
     if app.controller.conversation.turns and not app.return_code and unkept is None:
         key = app.opening_key
         with suppress(OSError):
-            print(f"The conversation is kept: {key} opens it in the next chat, and --continue begins with it.")
+            print(f"The conversation is kept: {key} in the next chat, or --continue, opens it.")
     return app.return_code or (1 if unkept is not None else 0)
 
 
