@@ -29,12 +29,19 @@ def end_without_terminal(
         return
 
     def watch() -> None:
-        poller = select.poll()
-        poller.register(terminal.fileno(), 0)  # a hang-up is told without being asked for
-        poller.poll()
-        if not has_ended.wait(grace_s):
+        if has_hung_up(terminal.fileno(), None) and not has_ended.wait(grace_s):
             with suppress(Exception):
                 keep()
             leave(_HUNG_UP)
 
     threading.Thread(target=watch, name="chat-closed-terminal", daemon=True).start()
+
+
+def has_hung_up(fileno: int, timeout_ms: int | None = 0) -> bool:
+    """Whether the terminal behind a file number is gone, whatever is still to be read; None waits for that.
+
+    False where the system can't tell: macOS answers at once that it does not watch devices (POLLNVAL).
+    """
+    poller = select.poll()
+    poller.register(fileno, 0)  # a hang-up is told without being asked for
+    return any(event & select.POLLHUP for _, event in poller.poll(timeout_ms))

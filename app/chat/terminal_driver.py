@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import selectors
 import sys
 import time
@@ -27,6 +26,7 @@ from textual.app import ScreenStackError
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
+from app.chat.closed_terminal import has_hung_up
 from app.chat.plain_paste import PAUSE_S, PlainPaste
 from app.chat.plain_text import one_line
 from app.chat.terminal_backlog import Backlog
@@ -43,13 +43,6 @@ _START_TICK_S = 0.01
 _LONGEST_START_S = 3.0
 # So many keys may wait to be taken; more are left with the terminal meanwhile.
 _MOST_KEYS_AHEAD = 32
-
-
-def is_closed(fileno: int) -> bool:
-    """Whether the terminal behind a file number is gone, whatever is still to be read."""
-    poller = select.poll()
-    poller.register(fileno, 0)
-    return bool(poller.poll(0))
 
 
 class _Screen:
@@ -249,7 +242,7 @@ class TerminalDriver(LinuxDriver):
         for number, message in enumerate(messages, 1):
             self.process_message(message)
             while number % _MOST_KEYS_AHEAD == 0 and self._is_ahead:
-                if self.exit_event.is_set() or is_closed(self.fileno):
+                if self.exit_event.is_set() or has_hung_up(self.fileno):
                     return
                 time.sleep(_START_TICK_S / 2)
 

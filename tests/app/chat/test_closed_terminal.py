@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from app.chat.closed_terminal import end_without_terminal
+from app.chat.closed_terminal import end_without_terminal, has_hung_up
 
 PATIENCE_S = 30.0
 
@@ -32,3 +32,13 @@ def test_what_is_owed_is_kept_before_the_end(keep_fails: bool) -> None:
         os.close(master)
         assert has_left.wait(PATIENCE_S)
     assert done == ["kept", 129]
+
+
+def test_where_the_system_cannot_tell_nothing_has_hung_up() -> None:
+    """As macOS answers of every terminal, poll answers of a number that stands for nothing."""
+    master, slave = pty.openpty()
+    assert not has_hung_up(slave)
+    os.close(master)
+    assert has_hung_up(slave) and has_hung_up(slave, None)
+    os.close(slave)
+    assert not has_hung_up(slave) and not has_hung_up(slave, None)
